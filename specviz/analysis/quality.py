@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.core.compiled import backend_of
 from specviz.core.distributions import Distributions
 from specviz.core.methods import get_method
-from specviz.core.sampling import SamplingParameters, at, bounded
+from specviz.core.sampling import SamplingParameters, at, bounded, distribution
 from specviz.core.target import Target
 from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
@@ -140,15 +140,17 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
     distance = 0.0
     if drafter is not None:
         backend = backend_of(drafter, verifier)
+        lenience, asked = bounded(run.lenience), SamplingParameters(*run.warp)
         distributions = Distributions(
             drafter,
             verifier,
-            *SamplingParameters(*run.warp).computable(),
+            *method.sampling(asked, lenience).computable(),
             backend=backend,
-            greedy_drafts=run.greedy_drafts,
+            greedy_drafts=run.greedy_drafts or method.greedy_drafts,
         )
-        pi = Target.of(method, distributions, bounded(run.lenience)).pi()
-        distance = float(backend.excess(pi, distributions.p).double().sum())
+        pi = Target.of(method, distributions, lenience).pi()
+        p = distribution(verifier, *asked.computable(), backend=backend)
+        distance = float(backend.excess(pi, p).double().sum())
     likely = float(_log_likelihoods(verifier, tokens).sum())
     return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))
 

@@ -26,10 +26,14 @@ _OTHERS = (
     ("bowtie", "⧓"),
     ("triangle-ne", "◥"),
     ("triangle-sw", "◣"),
+    ("triangle-nw", "◤"),
+    ("triangle-se", "◢"),
+    ("bar", "▬"),
+    ("pillar", "▮"),
 )
 """Symbols of all other methods, assigned in turn."""
 _SHADES = sum(name.startswith("method-other-") for name in colours("light"))
-"""Number of colours for those methods, assigned in turn. There are enough for SpecViz's methods and one registered method. The number has no
+"""Number of colours for those methods, assigned in turn. There are enough for SpecViz's methods and two registered ones. The number has no
 common divisor with the number of symbols, so that further methods still get distinct marks."""
 
 

@@ -26,8 +26,8 @@ _Q, _P = ("(v)", "q", 0), ("(v)", "p", 0)
 
 @lru_cache
 def alternatives(own: Method) -> list[Method]:
-    """The methods that a run is compared with: the paper's nine, and its own. None for a method that `matches`: its coins are others."""
-    if own.matches:
+    """The methods that a run is compared with: the paper's nine, and its own. None where they cannot be computed."""
+    if not own.is_compared:
         return []
     nine = [METHODS[name] for name in PAPER]
     return nine if own.name in PAPER else [*nine, own]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from specviz.core.distributions import Distributions
     from specviz.core.expression.solve import Bound
-    from specviz.core.sampling import Number
+    from specviz.core.sampling import Number, SamplingParameters
 
 Rule: TypeAlias = "Callable[[Distributions, Number], tuple[Tensor, Tensor]]"
 """A deferral test: (distributions, a) -> score, threshold. Trust where score >= threshold.
@@ -45,8 +45,10 @@ class Method:
     - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test as
       a `Rule`, for what the language cannot express.
     - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
-      depend on the rejected token, and is 1 by default. If it `matches`, the verifier draws its own token instead, which is written in any
-      case: v is accepted if it is that token, so the ratio is p(v) and the residual is p without v.
+      depend on the rejected token, and is 1 by default.
+
+    If it `matches`, the verifier draws its own token instead, which is written in any case: v is accepted if it is that token. With
+    draws of their own the ratio is p(v) and the residual p without v; if it `shares_noise`, both models draw with the same noise (`core.gumbel`).
 
     Attributes:
         title: short, for tables and figures.
@@ -56,6 +58,8 @@ class Method:
         lenience_range, offered_range: the valid leniences, and those that a slider offers, from the strict end to the
             drafter's. Methods with no lenience offer equal ends.
         source: where it is published, and which systems serve it.
+        truncates: whether min-p truncates both models' distributions, at 1 − lenience.
+        greedy_drafts: whether the drafter always proposes its most probable token.
     """
 
     name: str
@@ -77,6 +81,9 @@ class Method:
     drafts: bool = True
     verifies: bool = True
     matches: bool = False
+    shares_noise: bool = False
+    truncates: bool = False
+    greedy_drafts: bool = False
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -159,8 +166,12 @@ class Method:
 
     @property
     def has_rule(self) -> bool:
-        """Whether it has a rule. A model alone has none; speculative decoding, with which others are compared, counts as having none."""
-        return self.name != LOSSLESS and bool(self.function or self.expression or self.ratio)
+        """Whether it has a rule by which it trusts the drafter. Speculative decoding, with which others are compared, counts as having none."""
+        return (
+            self.is_compared
+            and self.name != LOSSLESS
+            and bool(self.function or self.expression or self.ratio)
+        )
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -168,6 +179,15 @@ class Method:
         if self.function:
             return frozenset(DISTRIBUTIONS)
         return frozenset[str]().union(*(tree.reads for tree in self.trees.values()))
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether other methods can be computed from its q, p and coins: not if its coins or distributions are others than theirs."""
+        return not (self.matches or self.truncates or self.greedy_drafts)
+
+    def sampling(self, asked: SamplingParameters, lenience: Number) -> SamplingParameters:
+        """The sampling parameters of both models' distributions, where these are `asked` for."""
+        return asked.with_min_p(1 - lenience) if self.truncates else asked
 
     @property
     def has_lenience(self) -> bool:

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.core import gumbel
 from specviz.core.methods import get_method
-from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, distribution, uniforms
+from specviz.core.sampling import ACCEPT, DRAFT, GREEDY, RESAMPLE, SamplingParameters, distribution, uniforms
 from specviz.core.target import acceptance_and_residual, target_distribution
 
 NextLogits = Callable[[Sequence[int]], Tensor]
@@ -31,7 +32,7 @@ class Decision:
         accepted: drafted and accepted; otherwise resampled.
         draft: the draft token that was rejected here, if any.
         acceptance, coin: the draft token is accepted if coin < acceptance; None if none was examined. The coin of a method that
-            `matches` is the verifier's uniform, counted from where the draft token begins.
+            `matches` is computed from the verifier's own draw.
         q, p, pi: the emitted token's probabilities; None where that model does not run.
     """
 
@@ -66,42 +67,46 @@ def generate(
     """
     ids = list(prompt)
     coins = uniforms(seed, 0, len(ids) + max_new_tokens)
-    drafts, verifies, matches = (
-        getattr(get_method(method), each) for each in ("drafts", "verifies", "matches")
-    )
+    chosen = get_method(method)
+    greedy_drafts |= chosen.greedy_drafts
+    sampling = chosen.sampling(SamplingParameters(temperature), lenience)
     for _ in range(max_new_tokens):
         coin = coins[len(ids)].tolist()
         logits = (
             _penalised(drafter(ids), ids, repetition_penalty),
             _penalised(verifier(ids), ids, repetition_penalty),
         )
-        q = distribution(logits[0], 0 if greedy_drafts else temperature)
-        p = distribution(logits[1], temperature)
+        q = distribution(logits[0], *(GREEDY if greedy_drafts else sampling))
+        p = distribution(logits[1], *sampling)
         settings: Any = {"lenience": lenience, "temperature": temperature, "greedy_drafts": greedy_drafts}
         pi = target_distribution(method, *logits, **settings)
-        acceptance, draft = None, inverse_cdf(q, coin[DRAFT])
-        if not drafts:
-            token, accepted = inverse_cdf(p, coin[RESAMPLE]), False
-        elif not verifies:
+        acceptance, draft, own = None, inverse_cdf(q, coin[DRAFT]), inverse_cdf(p, coin[RESAMPLE])
+        if chosen.shares_noise:
+            noise = torch.from_numpy(gumbel.noise(coins[len(ids), RESAMPLE].numpy(), len(p)))
+            draft, own = (int(gumbel.draw(each, noise)) for each in (q, p))
+        if not chosen.drafts:
+            token, accepted = own, False
+        elif not chosen.verifies:
             token, accepted = draft, True
         else:
             probability, residual = acceptance_and_residual(method, *logits, torch.tensor(draft), **settings)
             acceptance = probability.item()
-            if matches:
-                token = inverse_cdf(p, coin[RESAMPLE])
-                accepted = token == draft
+            if chosen.matches:
+                token, accepted = own, own == draft
                 coin[ACCEPT] = (coin[RESAMPLE] - p[:draft].sum().item()) % 1.0
+                if chosen.shares_noise:
+                    coin[ACCEPT] = gumbel.Coupling(q, p).coins(torch.tensor(draft), noise).item()
             else:
                 accepted = coin[ACCEPT] < acceptance
                 token = draft if accepted else inverse_cdf(residual, coin[RESAMPLE])
         yield Decision(
             token,
             accepted,
-            None if accepted or not drafts else draft,
+            None if accepted or not chosen.drafts else draft,
             acceptance,
             None if acceptance is None else coin[ACCEPT],
-            q[token].item() if drafts else None,
-            p[token].item() if verifies else None,
+            q[token].item() if chosen.drafts else None,
+            p[token].item() if chosen.verifies else None,
             pi[token].item(),
         )
         ids.append(token)

@@ -49,6 +49,12 @@ class SamplingParameters(NamedTuple):
         temperature = min(self.temperature, LARGEST) if self.temperature > LEAST_TEMPERATURE else 0
         return self._replace(temperature=temperature, top_k=min(self.top_k, MOST_TOKENS))
 
+    def with_min_p(self, least: Number) -> SamplingParameters:
+        """The same with a min-p of at least `least`."""
+        if isinstance(least, Tensor):
+            return self._replace(min_p=least.clamp_min(self.min_p))
+        return self._replace(min_p=max(self.min_p, least))
+
     @property
     def truncates(self) -> bool:
         """Whether tokens are cut off; only for plain numbers."""

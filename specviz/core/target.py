@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from specviz.core import gumbel
 from specviz.core.backend import indicator, mixture, total
 from specviz.core.compiled import backend_of
 from specviz.core.distributions import Distributions, Positions, select
@@ -19,7 +20,7 @@ from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
 from specviz.core.method import LOSSLESS, Method
 from specviz.core.methods import METHODS, get_method
-from specviz.core.sampling import Number, at, column, steps
+from specviz.core.sampling import Number, SamplingParameters, at, column, steps
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class Target:
         """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V]."""
         if not (self.method.drafts and self.method.verifies):
             return torch.full_like(_of(self._own, tokens), not self.method.verifies)
+        if self.method.shares_noise:
+            return self._coupling.acceptance(tokens).to(self.distributions.q.dtype)
         if self.method.ratio_of is not None:
             return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp_max(1)
         q = _of(self.distributions.q, tokens)
@@ -165,7 +168,11 @@ class Target:
         if not (self.method.drafts and self.method.verifies):
             return self.pi()
         q, p = self.distributions.q, self.distributions.p
-        if self.method.matches:
+        if self.method.shares_noise:
+            coupling = self._coupling
+            mass = coupling.instead_of_any() if rejected is None else coupling.instead(rejected)
+            mass = mass.to(q.dtype)
+        elif self.method.matches:
             mass = p * (1 - q) if rejected is None else p.scatter(-1, rejected.unsqueeze(-1), 0.0)
         elif rejected is None and self.method.share_of is not None:
             mass = self._resampled(q, p)
@@ -184,18 +191,26 @@ class Target:
 
     # ---- the verdict
 
-    def decide(self, tokens: Tensor, counts: Tensor, accept_coins: Tensor, resample_coins: Tensor) -> Verdict:
+    def decide(
+        self,
+        tokens: Tensor,
+        counts: Tensor,
+        accept_coins: Tensor,
+        resample_coins: Tensor,
+        noise: Tensor | None = None,
+    ) -> Verdict:
         """Accept draft tokens before the first whose coin is not below its acceptance; draw a replacement for that one.
 
-        The paper's algorithm 4, without a bonus token. A method that `matches` accepts those that the verifier draws at `resample_coins`.
+        The paper's algorithm 4, without a bonus token. A method that `matches` accepts those that the verifier draws itself.
 
         Args:
             tokens: draft tokens at the positions of the distributions, [B, K].
             counts: how many of them were drafted, [B], at least 1.
             accept_coins, resample_coins: uniforms of these positions, float64 [B, K or more].
+            noise: exponentials of these positions, [B, K or more, V], for a method that `shares_noise`.
         """
         acceptance, count = self.acceptance(tokens), tokens.shape[1]
-        drawn = self._drawn(resample_coins[:, :count]) if self.method.matches else None
+        drawn = self.drawn(resample_coins, noise) if self.method.matches else None
         passed = accept_coins[:, :count] < acceptance if drawn is None else drawn == tokens
         passed &= steps(count, tokens.device) < counts[:, None]
         accepted = passed.cumprod(-1).sum(-1)
@@ -206,23 +221,36 @@ class Target:
             resampled = at(drawn, last)
         return Verdict(acceptance, accepted, last, resampled)
 
-    def _drawn(self, uniform: Tensor) -> Tensor:
-        """The tokens [B, K] that the verifier draws by itself, as verifier_only does."""
-        return self.distributions.backend.draw(self.distributions.p, uniform)
+    def drawn(self, uniform: Tensor, noise: Tensor | None) -> Tensor:
+        """The tokens [B, K] that the verifier draws by itself, with the noise [B, K or more, V], or as verifier_only at `uniform` [B, K or more]."""
+        p = self.distributions.p
+        if noise is not None:
+            return gumbel.draw(p, noise[:, : p.shape[1]])
+        return self.distributions.backend.draw(p, uniform[:, : p.shape[1]])
 
-    def matching_coins(self, tokens: Tensor, accepted: Tensor, uniform: Tensor) -> Tensor:
-        """The coins [B, K] of a method that `matches`: below p(v) exactly for those of `tokens` v that the verifier drew at `uniform`.
+    def matching_coins(
+        self, tokens: Tensor, accepted: Tensor, uniform: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """The coins [B, K] of a method that `matches`: below the acceptance exactly of those of `tokens` v that the verifier drew itself.
 
-        The uniform, counted from where v begins in the inverse CDF and around the end. `accepted` [B] are their numbers.
+        `accepted` [B] are their numbers. At a uniform, the coin is the uniform, counted from where v begins in the inverse CDF and around
+        the end.
         """
-        p = self.distributions.p.double()
-        chance, end = at(p, tokens), at(p.cumsum(-1), tokens)
-        coins = (uniform[:, : tokens.shape[1]] - (end - chance)) % 1.0
+        count = tokens.shape[1]
+        if noise is not None:
+            coins = self._coupling.coins(tokens, noise[:, :count])
+        else:
+            p = self.distributions.p.double()
+            coins = (uniform[:, :count] - (at(p.cumsum(-1), tokens) - at(p, tokens))) % 1.0
         # Rounding may not contradict the decision.
-        kept = steps(tokens.shape[1], tokens.device) < accepted[:, None]
-        own = at(self.distributions.p, tokens)
-        below = torch.nextafter(own, torch.zeros_like(own))
-        return torch.where(kept, coins.minimum(below.double()), coins.maximum(chance))
+        kept = steps(count, tokens.device) < accepted[:, None]
+        chance = self.acceptance(tokens)
+        below = torch.nextafter(chance, torch.zeros_like(chance))
+        return torch.where(kept, coins.minimum(below.double()), coins.maximum(chance.double()))
+
+    @cached_property
+    def _coupling(self) -> gumbel.Coupling:
+        return gumbel.Coupling(self.distributions.q, self.distributions.p)
 
     def deferral_test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
         """Score [...] and threshold [...] of `tokens` [...]: trusted where score >= threshold. None without a rule."""
@@ -371,7 +399,8 @@ def _target(
     greedy_drafts: bool,
 ) -> Target:
     backend = backend_of(drafter, verifier)
-    distributions = Distributions(
-        drafter, verifier, temperature, backend=backend, greedy_drafts=greedy_drafts
-    )
-    return Target.of(get_method(method, rule), distributions, lenience)
+    chosen = get_method(method, rule)
+    sampling = chosen.sampling(SamplingParameters(temperature), lenience)
+    greedy_drafts |= chosen.greedy_drafts
+    distributions = Distributions(drafter, verifier, *sampling, backend=backend, greedy_drafts=greedy_drafts)
+    return Target.of(chosen, distributions, lenience)

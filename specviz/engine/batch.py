@@ -34,8 +34,8 @@ and the slots' length."""
 _ADMISSION_SHARE = 0.9
 """The share of a GPU's spare memory that newly admitted sequences may take."""
 _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
-"""Bytes that a round takes per draft token and vocabulary entry: logits, distributions, cumulative sums; more if they are sorted or
-inspected."""
+"""Bytes that a round takes per draft token and vocabulary entry: logits, distributions, cumulative sums; more if they are sorted,
+inspected or drawn with shared noise."""
 
 PrefixCaches = tuple[PrefixCache, PrefixCache]
 """The drafter's and the verifier's."""
@@ -246,5 +246,6 @@ class Batch:
 def _round_bytes(sequence: Sequence) -> int:
     """Bytes per vocabulary entry that a round takes for one sequence."""
     asked = sequence.request.draft_length
-    each = _ROUND_BYTES_MORE if sequence.sampling.truncates or sequence.request.inspect else _ROUND_BYTES
+    takes_more = sequence.sampling.truncates or sequence.request.inspect or sequence.method.shares_noise
+    each = _ROUND_BYTES_MORE if takes_more else _ROUND_BYTES
     return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specviz.core import gumbel
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
 from specviz.core.sampling import ACCEPT, DRAFT, RESAMPLE, Penalty, SamplingParameters
@@ -50,6 +51,8 @@ class DraftInputs:
     positions: Array  # int64 [D, 1]: of the last tokens
     counts: Array  # int64 [D]: K of each
     coins: Array  # float64 [D, K]: uniforms of the draws
+    coupled: Array  # int64 [c]: slots whose draws share the verifier's noise
+    noise: Array  # float64 [c, K, vocabulary]: their exponentials; None without any
     penalty: Penalty | None
     banned: Array  # int64 [n, 2]: slot and token id of each banned token; None without any
     temperature: Array  # one number, or float64 [D, 1]
@@ -86,6 +89,7 @@ class AcceptInputs:
     verified: Array  # the sequences' slots at the verifier
     accept_coins: Array  # float64 [B, K]: uniforms of these positions
     resample_coins: Array
+    noise: Array  # float64 [B, K, vocabulary]: exponentials of these positions; None unless the method shares noise
     sampling: SamplingParameters  # one number each, or [B, 1]
     greedy_drafts: bool  # whether q is one-hot
     lenience: Array  # likewise
@@ -118,9 +122,10 @@ def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> RoundPlan:
     ends_early = drafter.device.type == verifier.device.type == "cpu"
     rows = {each: row for row, each in enumerate(sequences)}
     own_coins = coins[DRAFT, [rows[each] for each in drafting]]
-    draft = _draft_inputs(drafter, drafting, found, lengths, own_coins, ends_early) if slots else None
+    noise = _noise(sequences, coins[RESAMPLE], drafter.vocabulary_size)
+    draft = _draft_inputs(drafter, drafting, found, lengths, own_coins, noise, ends_early) if slots else None
     verify = _verify_inputs(verifier, lengths, slots) if verifier.owners else None
-    groups = _groups(sequences, lengths, slots, coins)
+    groups = _groups(sequences, lengths, slots, coins, noise)
     at_drafter, at_verifier = [draft] if draft else [], [verify, *groups] if verify else groups
     if drafter.device == verifier.device:
         upload(verifier.device, [*at_drafter, *at_verifier])
@@ -132,6 +137,7 @@ def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> RoundPlan:
 
 Lengths = dict[Sequence, int]
 Slots = dict[Sequence, int]
+Noise = dict[Sequence, np.ndarray]
 
 
 def _draft_lengths(sequences: list[Sequence], automatic: int) -> Lengths:
@@ -170,15 +176,26 @@ def _coins(sequences: list[Sequence], count: int) -> np.ndarray:
     return coins
 
 
+def _noise(sequences: list[Sequence], coins: np.ndarray, size: int) -> Noise:
+    """The exponentials [K, size] of the next positions of sequences that share noise, from their uniforms [B, K]."""
+    return {
+        each: gumbel.noise(own, size)
+        for each, own in zip(sequences, coins, strict=True)
+        if each.method.shares_noise
+    }
+
+
 def _draft_inputs(
     drafter: Runner,
     sequences: list[Sequence],
     found: dict[Sequence, list[int]] | None,
     lengths: Lengths,
     coins: np.ndarray,
+    noise: Noise,
     ends_early: bool,
 ) -> DraftInputs:
     own = [lengths[each] for each in sequences]
+    coupled = [slot for slot, each in enumerate(sequences) if each in noise and found is None]
     truncated = [slot for slot, each in enumerate(sequences) if each.draft_sampling.truncates]
     is_plain = all(each.draft_sampling == SamplingParameters() for each in sequences)
     tokens = np.zeros((len(sequences), 1 + max(own)), np.int64)
@@ -196,6 +213,8 @@ def _draft_inputs(
         positions=_column(positions),
         counts=np.array(own),
         coins=coins[:, : max(own)].copy(),
+        coupled=np.array(coupled, np.int64),
+        noise=np.stack([noise[sequences[slot]][: max(own)] for slot in coupled]) if coupled else None,
         penalty=penalty,
         banned=banned,
         temperature=_shared([each.draft_sampling.temperature for each in sequences]),
@@ -208,7 +227,7 @@ def _draft_inputs(
         ),
         # What is found in the text stays one-hot, whatever is penalised or truncated.
         is_fused=drafter.is_fused
-        and (drafter.looks_up or (penalty is None and banned is None and not truncated)),
+        and (drafter.looks_up or (penalty is None and banned is None and not truncated and not coupled)),
         thresholds=thresholds if ends_early and found is None and any(thresholds) and max(own) > 1 else None,
     )
 
@@ -234,14 +253,14 @@ def _verify_inputs(verifier: Runner, lengths: Lengths, slots: Slots) -> VerifyIn
 def group_key(sequence: Sequence) -> tuple[str, str, bool, bool]:
     """Sequences with the same key are decided together."""
     request = sequence.request
-    return sequence.method.name, request.rule, sequence.sampling.truncates, request.greedy_drafts
+    return sequence.method.name, request.rule, sequence.sampling.truncates, sequence.greedy_drafts
 
 
 def _groups(
-    sequences: list[Sequence], lengths: Lengths, slots: Slots, coins: np.ndarray
+    sequences: list[Sequence], lengths: Lengths, slots: Slots, coins: np.ndarray, noise: Noise
 ) -> list[AcceptInputs]:
     """Group sequences by `group_key`, in the order of their slots, so that most
-    selections are views. Those that sit the draft out are decided as verifier_only.
+    selections are views. Those that sit the draft out are decided as verifier_only, with the noise of their own method.
     """
     members = defaultdict[Any, list[int]](list)
     for row, each in enumerate(sequences):
@@ -264,8 +283,9 @@ def _groups(
                 verified=selection,
                 accept_coins=coins[ACCEPT, selection, :length],
                 resample_coins=coins[RESAMPLE, selection, :length],
+                noise=np.stack([noise[each][:length] for each in group]) if group[0] in noise else None,
                 sampling=_sampling([each.sampling for each in group]),
-                greedy_drafts=group[0].request.greedy_drafts,
+                greedy_drafts=group[0].greedy_drafts,
                 lenience=_shared([each.lenience for each in group]),
                 records=any(each.records for each in group),
                 inspect=max(each.request.inspect * each.records for each in group),

@@ -79,7 +79,9 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     if decision.verdict is not None:
         found |= {"accepted": decision.verdict.accepted, "acceptance": decision.verdict.acceptance}
         if tokens is not None and inputs.method.matches and inputs.records:
-            found["coin"] = target.matching_coins(tokens, decision.verdict.accepted, inputs.resample_coins)
+            found["coin"] = target.matching_coins(
+                tokens, decision.verdict.accepted, inputs.resample_coins, inputs.noise
+            )
     some = torch.stack(emitted, -1)
     if inputs.method.drafts:
         found["q"] = target.distributions.q.gather(-1, some)

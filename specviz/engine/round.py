@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.core import gumbel
 from specviz.core.backend import Backend
 from specviz.core.distributions import Distributions
 from specviz.core.sampling import confidence, distribution, penalise, steps
@@ -123,6 +124,8 @@ def _by_steps(inputs: DraftInputs, drafter: Runner, backend: Backend) -> Drafted
             some = logits[inputs.truncated]
             q[inputs.truncated] = distribution(some, *inputs.sampling, backend=backend)
         drawn = backend.draw(q, inputs.coins[:, own])
+        if inputs.noise is not None:
+            drawn[inputs.coupled] = gumbel.draw(q[inputs.coupled], inputs.noise[:, own])
         step += 1
         tokens[:, step : step + 1] = drawn
         if all_logits is not None:
@@ -207,10 +210,10 @@ def accept(
     )
     target = Target.of(inputs.method, both, inputs.lenience)
     if tokens is not None and counts is not None and p_logits is not None:
-        verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins)
+        verdict = target.decide(tokens, counts, inputs.accept_coins, inputs.resample_coins, inputs.noise)
         resampled = verdict.resampled
     elif p_logits is not None:
-        resampled = backend.draw(both.p, inputs.resample_coins)[:, 0]
+        resampled = target.drawn(inputs.resample_coins, inputs.noise)[:, 0]
     return Decision(inputs, lengths, tokens, q_logits, p_logits, target, verdict, resampled)
 
 

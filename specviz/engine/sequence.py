@@ -69,9 +69,10 @@ class Sequence:
                 "Prompt lookup proposes nothing where the text repeats nothing, so it cannot write alone: choose another "
                 "method, or a pair whose drafter is a model."
             )
-        self.sampling = SamplingParameters(*request.warp).computable()
-        self.draft_sampling = GREEDY if request.greedy_drafts else self.sampling
         self.lenience = bounded(float(request.lenience or 0.0))
+        self.sampling = self.method.sampling(SamplingParameters(*request.warp), self.lenience).computable()
+        self.greedy_drafts = request.greedy_drafts or self.method.greedy_drafts
+        self.draft_sampling = GREEDY if self.greedy_drafts else self.sampling
         penalty = (
             pair.repetition_penalty if request.repetition_penalty is None else request.repetition_penalty
         )

@@ -607,12 +607,19 @@ def test_a_whole_run_opens_on_a_rejection_that_a_coin_decided(page: Page, alone:
     expect(page.get_by_test_id("inspector").locator(".sv-where")).to_have_text("Why? Token 3, round 1")
 
 
-def test_sampler_match_is_told_without_the_bars_of_a_ratio(page: Page, alone: Callable[..., None]) -> None:
-    """Its chance is p, not p/q: the picture of a coin on the drafter's bar would show another."""
-    alone(one_round(KEPT, REJECTED, method="sampler_match"))
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("sampler_match", "probability = p ="), ("gumbel_coupling", "Both drew with the same noise")],
+)
+def test_a_verifier_that_draws_itself_is_told_without_the_bars_of_a_ratio(
+    page: Page, alone: Callable[..., None], method: str, words: str
+) -> None:
+    """The chance is not p/q: the picture of a coin on the drafter's bar would show another."""
+    alone(one_round(KEPT, REJECTED, method=method))
     page.get_by_test_id("token").nth(1).hover()
     unfold_all(page)
     inspector = page.get_by_test_id("inspector")
     expect(inspector).to_contain_text("The verifier drew ␣the itself, so the draft was rejected.")
     expect(inspector).to_contain_text("a draft token is kept where the verifier draws the same one")
+    expect(inspector).to_contain_text(words)
     expect(inspector.locator(".sv-picture")).to_have_count(0)

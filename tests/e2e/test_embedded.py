@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from specviz.core.methods import METHODS, PAPER
 from specviz.engine.engine import Engine
-from specviz.engine.pair import Pair
+from specviz.engine.pair import Pair, load_pair
 from specviz.models import smollm2
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
@@ -85,6 +85,27 @@ def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine, temperatur
     matched = engine.generate([replace(each, method="sampler_match", draft_length=3) for each in asked])
     assert [run.token_ids for run in matched] == [run.token_ids for run in alone]
     assert sum(run.verifier_calls for run in matched) < 0.9 * sum(run.verifier_calls for run in alone)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_gumbel_coupling_writes_the_same_texts_with_any_drafter(engine: Engine, temperature: float) -> None:
+    """Token for token: with the drafter, with half of its layers, and with what is found in the text."""
+    asked = [
+        Request(
+            prompt=prompt,
+            method="gumbel_coupling",
+            seed=seed,
+            temperature=temperature,
+            draft_length=3,
+            max_new_tokens=TOKENS,
+        )
+        for seed, prompt in enumerate(PROMPTS)
+    ]
+    others = (Engine(load_pair(key, device="cpu")) for key in ("embedded-skip", "embedded-lookup"))
+    wanted, *found = (each.generate(asked) for each in (engine, *others))
+    for runs in found:
+        assert [run.token_ids for run in runs] == [run.token_ids for run in wanted]
+        assert [run.verifier_calls for run in runs] != [run.verifier_calls for run in wanted]
 
 
 def test_greedy_drafts_are_the_drafter_s_favourites_in_fused_passes_too(engine: Engine) -> None:

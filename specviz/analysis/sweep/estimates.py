@@ -153,12 +153,13 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
     if method.has_rule:
         if verifier is not None and drafter is not None:
             found["beats_both"] = _ahead(own["accuracy"] - accuracy[:, [verifier, drafter]].max(axis=1))
-        curve = [i for one, i in done.items() if (one.temperature, one.method) == (temperature, "speed")]
-        # At temperature 0 the lenience does not change `speed`, so its curve is one point.
-        if temperature > 0 and len(curve) > 1:
-            found["against_speed"] = _against_curve(
-                own, {name: all_[:, curve] for name, all_ in ratios.items()}
-            )
+        if temperature > 0:  # at temperature 0 their leniences change nothing
+            for side, name, compared in (
+                ("against_speed", "speed", _against_curve),
+                ("against_min_p", "lossless_min_p", _against_best),
+            ):
+                rows = [i for one, i in done.items() if (one.temperature, one.method) == (temperature, name)]
+                found[side] = compared(own, {each: all_[:, rows] for each, all_ in ratios.items()})
     return found
 
 
@@ -176,10 +177,24 @@ def _against_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> di
     those in which the two are similar.
     """
     rate, rates = own["rejection_rate"], curve["rejection_rate"]
-    ends = rates[0].min(), rates[0].max()
+    ends = rates[0].min(initial=np.inf), rates[0].max(initial=-np.inf)
     if not (ends[0] < ends[1] and ends[0] <= rate[0] <= ends[1]):
         return {}
     return _estimates((name, own[name] - interpolated(rates, curve[name], rate)) for name in COMPARED)
+
+
+def _against_best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, Estimate]:
+    """Differences to the most accurate of `others` that rejects no more drafts.
+
+    If all of them reject more, to the most accurate of all; none then if that is as accurate, since neither is better.
+    """
+    rates, accuracy = others["rejection_rate"][0], others["accuracy"][0]
+    fair = np.flatnonzero(rates <= own["rejection_rate"][0])
+    rows = fair if fair.size else np.arange(len(rates))
+    best = rows[np.argmax(accuracy[rows])] if rows.size else None
+    if best is None or not (fair.size or own["accuracy"][0] > accuracy[best]):
+        return {}
+    return _estimates((name, own[name] - others[name][:, best]) for name in COMPARED)
 
 
 def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:

@@ -10,6 +10,7 @@ from specviz.core.methods import METHODS, PAPER, get_method
 from specviz.errors import RequestError
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
+_OF_FAVOURITE = (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1)
 LENIENCES: dict[str, tuple[float, ...]] = {
     "speed": (0, 0.2, 0.4, 0.6, 0.8, 0.95, 1),
     "cascade_chow": (0, 0.2, 0.4, 0.6, 0.8, 0.9, 1),
@@ -17,7 +18,8 @@ LENIENCES: dict[str, tuple[float, ...]] = {
     "cascade_opt": (-5, -0.3, 0, 0.2, 0.4, 0.7, 5),
     "cascade_tokenV1": (-1, 0, 0.1, 0.3, 0.5, 0.8, 1),
     "cascade_tokenV2": (-1, 0, 0.1, 0.3, 0.5, 0.8, 1),
-    "cascade_tokenV3": (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1),
+    "cascade_tokenV3": _OF_FAVOURITE,
+    "lossless_min_p": _OF_FAVOURITE,
 }
 """Default leniences of some methods, strict end first, denser where the curve bends. Other methods are sampled evenly."""
 _EVEN_STEPS = 6

@@ -148,6 +148,8 @@ class Point:
         against_verifier: differences of the `COMPARED` figures to verifier_only at the same temperature.
         against_speed: differences to `speed` at the same rejection rate, interpolated between its leniences; absent
             if the curve of `speed` does not reach that rate.
+        against_min_p: differences to the most accurate setting of `lossless_min_p` that rejects no more drafts. If all reject more, to the
+            most accurate of all; absent then if that is as accurate.
         ratios: "accuracy" over the verifier's, and "rejection_rate" over that of lossless decoding (`speed` at
             lenience 0).
         beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" if the interval of
@@ -160,11 +162,12 @@ class Point:
     figures: Mapping[str, Estimate]
     against_verifier: Mapping[str, Estimate] = field(default_factory=dict)
     against_speed: Mapping[str, Estimate] = field(default_factory=dict)
+    against_min_p: Mapping[str, Estimate] = field(default_factory=dict)
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
     beats_both: str = "no"
 
 
-_SIDES = ("figures", "against_verifier", "against_speed", "ratios")
+_SIDES = ("figures", "against_verifier", "against_speed", "against_min_p", "ratios")
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ class Results:
     def to_csv(self) -> str:
         """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""
         columns = {name: ("figures", name) for name in FIGURES}
-        columns |= {f"{name}_{side}": (side, name) for side in _SIDES[1:3] for name in COMPARED}
+        columns |= {f"{name}_{side}": (side, name) for side in _SIDES[1:-1] for name in COMPARED}
         columns |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
         ends = {"": "value", "_low": "low", "_high": "high"}
         head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]

@@ -35,7 +35,7 @@ class Scales:
         quality: which of `QUALITIES` the curves have.
         verifier: the verifier's own quality, by temperature.
         curves: by method and temperature. Only of methods that were measured at the same leniences at every
-            temperature, including both ends of their offered range.
+            temperature, including both ends of their offered range, and that accept more with more lenience.
     """
 
     pair: str
@@ -54,7 +54,8 @@ def make_scales(results: Results) -> Scales | None:
     for name, method in METHODS.items():
         found = {heat: _curve(results, name, heat, quality) for heat in results.temperatures}
         measured = {tuple(lenience for lenience, _, _ in curve) for curve in found.values()}
-        if method.has_lenience and len(measured) == 1:
+        # With min-p alone, a lenience accepts no more drafts.
+        if method.has_lenience and not method.truncates and len(measured) == 1:
             [leniences] = measured
             if leniences and (leniences[0], leniences[-1]) == tuple(method.offered_range):
                 curves[name] = found

@@ -210,10 +210,11 @@ def _number(name: str, value: float) -> str:
 
 
 def _compared(point: Point) -> list[str]:
-    """The point's right answers against the verifier's, and against those of `speed` at the same rejection rate."""
+    """The point's right answers against the verifier's, and against those of two other methods."""
     sides = {
         "Against the verifier": point.against_verifier,
         "Against speculative decoding with as many rejected": point.against_speed,
+        "Against the best lossless min-p": point.against_min_p,
     }
     return [
         f"{title}: {_difference(side['accuracy'])}" for title, side in sides.items() if "accuracy" in side

@@ -76,7 +76,13 @@ def _temperature(results: Results, temperature: float) -> dict[str, Any]:
         for point in best_settings(results, temperature).values()
         if (ratio := point.ratios.get("rejection_rate")) is None or ratio.value <= 1 - FEWER
     ]
-    compared = [point for point in both if "accuracy" in point.against_speed]
+    beside = (
+        ("At the same rejection rate as lenient speculative decoding", "against_speed"),
+        (
+            "Beside the best lossless min-p that rejects no more drafts, or beside all of them where none does",
+            "against_min_p",
+        ),
+    )
     timed = [point for point in both if "relative_latency" in point.figures]
     named_so_far = {point.setting.method for point in (lossless, *saving) if point}
     return {
@@ -84,11 +90,27 @@ def _temperature(results: Results, temperature: float) -> dict[str, Any]:
         "claim": claim(results, temperature),
         "baselines": [point for point in (*alone, lossless) if point],
         "saving": saving,
-        "others": list(dict.fromkeys(p.setting.method for p in both if p.setting.method not in named_so_far)),
-        "compared": compared,
-        "better": [point for point in compared if point.against_speed["accuracy"].low > 0],
-        "worse": [point for point in compared if point.against_speed["accuracy"].high < 0],
+        "others": list(
+            dict.fromkeys(
+                name
+                for p in both
+                if METHODS[name := p.setting.method].has_lenience and name not in named_so_far
+            )
+        ),
+        "comparisons": [_comparison(title, side, both) for title, side in beside],
         "fastest": min(timed, key=lambda point: point.figures["relative_latency"].value, default=None),
+    }
+
+
+def _comparison(title: str, side: str, points: Sequence[Point]) -> dict[str, Any]:
+    """Which points surely answer more questions, and which fewer, than another method."""
+    found = {point.setting: getattr(point, side).get("accuracy") for point in points}
+    compared = [point for point in points if found[point.setting]]
+    return {
+        "title": title,
+        "compared": compared,
+        "better": [point for point in compared if found[point.setting].low > 0],
+        "worse": [point for point in compared if found[point.setting].high < 0],
     }
 
 

@@ -147,6 +147,31 @@ def test_models_alone_by_definition() -> None:
     assert all(point.beats_both == "no" and not point.against_speed for point in found.points)
 
 
+def test_a_method_is_compared_with_the_best_min_p_that_rejects_no_more() -> None:
+    given = [
+        ("lossless_min_p", a, rate, score)
+        for a, rate, score in ((0, 0.3, 0.6), (0.5, 0.2, 0.4), (1, 0.5, 0.2))
+    ]
+    given += [
+        ("cascade_opt", 0.5, 0.6, 0.5),
+        ("cascade_diff", 0.5, 0.25, 0.5),
+        ("cascade_chow", 0.5, 0.1, 0.5),
+        ("cascade_tokenV1", 0.5, 0.1, 0.8),
+    ]
+    settings = [Setting(1.0, method, float(lenience)) for method, lenience, _, _ in given]
+    samples = [
+        _sample(number, item, examined=100, accepted=round(100 * (1 - rate)), score=score)
+        for number, (_, _, rate, score) in enumerate(given)
+        for item in range(6)
+    ]
+    found = _results(settings, samples, 6)
+    held = {point.setting.method: point.against_min_p.get("accuracy") for point in found.points}
+    assert held["cascade_opt"] == _exactly(pytest.approx(0.5 - 0.6))
+    assert held["cascade_diff"] == _exactly(pytest.approx(0.5 - 0.4))
+    assert held["cascade_tokenV1"] == _exactly(pytest.approx(0.8 - 0.6))  # better than all, and rejects less
+    assert held["cascade_chow"] is held["lossless_min_p"] is None
+
+
 def test_equal_rejection_by_hand() -> None:
     """A cascade is compared with the straight line between speed's neighbouring points; beyond its ends with nothing."""
     given = [("speed", a, rate, score) for a, rate, score in ((0, 0.8, -1), (0.5, 0.4, -3), (1, 0.2, -7))]

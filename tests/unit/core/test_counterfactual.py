@@ -23,7 +23,7 @@ PROMPT = "The quick brown fox jumps over"
 BOTH = [
     name
     for name, method in METHODS.items()
-    if method.drafts and method.verifies and method.solves and not method.matches
+    if method.drafts and method.verifies and method.solves and method.is_compared
 ]
 TEMPERATURES = (0.0, 0.6, 1.0, 1.5)
 UNBOUNDED = 1e6

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.core import gumbel
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.reference import inverse_cdf
-from specviz.core.sampling import ACCEPT, RESAMPLE, distribution, uniforms
+from specviz.core.sampling import ACCEPT, RESAMPLE, SamplingParameters, distribution, uniforms
 from specviz.core.target import acceptance_and_residual
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
@@ -43,24 +44,31 @@ def one_hot(token: int, size: int) -> torch.Tensor:
 @torch.inference_mode()
 def plainly(pair: ModelPair, run: Run, count: int) -> Iterator[tuple[int, bool, int | None, float | None]]:
     """What each position's rule and coins decide, one position after another: token, verdict, proposal and acceptance."""
-    ids, banned = list(run.prompt_ids), run.forbidden_tokens
+    ids, banned, method = list(run.prompt_ids), run.forbidden_tokens, METHODS[run.method]
+    sampling = method.sampling(SamplingParameters(run.temperature), run.lenience)
     coins = uniforms(run.seed, 0, len(ids) + count)
     for _ in range(count):
         logits = pair.verifier(input_ids=torch.tensor([ids])).logits[0, -1, : pair.vocabulary_size]
         logits[banned] = -torch.inf
         coin, proposal, acceptance, accepted = coins[len(ids)].tolist(), follower(ids), None, False
+        left = distribution(logits, *sampling)
+        own = inverse_cdf(left, coin[RESAMPLE])
+        if method.shares_noise:
+            noise = gumbel.noise(coins[len(ids), RESAMPLE].numpy(), len(left))
+            own = int(gumbel.draw(left, torch.from_numpy(noise)))
         if proposal is None or proposal in banned:
-            proposal, left = None, distribution(logits, run.temperature)
+            proposal = None
         else:
             both = one_hot(proposal, pair.vocabulary_size), logits
             settings = {"lenience": run.lenience, "temperature": run.temperature}
             chance, left = acceptance_and_residual(run.method, *both, torch.tensor(proposal), **settings)
             acceptance = chance.item()
-            accepted = coin[ACCEPT] < acceptance
-        token = proposal if proposal is not None and accepted else inverse_cdf(left, coin[RESAMPLE])
-        yield token, accepted, proposal, acceptance
-        ids.append(token)
-        if token in pair.eos_token_ids:
+            accepted = proposal == own if method.matches else coin[ACCEPT] < acceptance
+            if not method.matches:
+                own = proposal if accepted else inverse_cdf(left, coin[RESAMPLE])
+        yield own, accepted, proposal, acceptance
+        ids.append(own)
+        if own in pair.eos_token_ids:
             return
 
 

@@ -11,7 +11,7 @@ export const setRows = (methods) => {
 /** A method's row, with the case's own rule, as the server read it, where it has one. */
 export const rowOf = ({ method, rule }) => (method === OWN_RULE ? { ...rows[method], ...rule } : rows[method]);
 /** Whether a row says all that is needed to compute it here. */
-export const isComputed = (name, row) => (!row.matches && Boolean(row.tree.test || row.tree.ratio)) || ["drafter_only", "verifier_only"].includes(name);
+export const isComputed = (name, row) => (row.is_compared && Boolean(row.tree.test || row.tree.ratio)) || ["drafter_only", "verifier_only"].includes(name);
 export const OWN_RULE = "own_rule";
 
 export const WORDS = ["Canberra", "Sydney", "Melbourne", "Perth", "a", "the"];

@@ -27,7 +27,9 @@ const SYMBOLS = {
   circle: polygon(24, 0), square: polygon(4, 1 / 8), diamond: polygon(4, 0), pentagon: polygon(5, 0), hexagon: polygon(6, 0), cross: outline(...plus),
   "triangle-up": polygon(3, 0), "triangle-down": polygon(3, 1 / 2), "triangle-left": polygon(3, 3 / 4), "triangle-right": polygon(3, 1 / 4),
   x: outline(...plus.map(([x, y]) => [0.71 * (x - y), 0.71 * (x + y)])), "triangle-ne": outline([-0.8, -0.8], [0.8, -0.8], [0.8, 0.8]),
-  "triangle-sw": outline([-0.8, -0.8], [-0.8, 0.8], [0.8, 0.8]),
+  "triangle-sw": outline([-0.8, -0.8], [-0.8, 0.8], [0.8, 0.8]), "triangle-nw": outline([-0.8, -0.8], [0.8, -0.8], [-0.8, 0.8]),
+  "triangle-se": outline([0.8, -0.8], [0.8, 0.8], [-0.8, 0.8]), bar: outline([-1, -0.4], [1, -0.4], [1, 0.4], [-1, 0.4]),
+  pillar: outline([-0.4, -1], [0.4, -1], [0.4, 1], [-0.4, 1]),
   hourglass: outline([-0.8, -0.8], [0.8, -0.8], [-0.8, 0.8], [0.8, 0.8]), bowtie: outline([-0.8, -0.8], [0.8, 0.8], [0.8, -0.8], [-0.8, 0.8]),
 };
 

@@ -31,6 +31,7 @@ function sentence({ token }, run, method) {
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
     ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ...targets(draft, run, method), ". "];
+  if (method.shares_noise) gave.push("Both drew with the same noise. ");
   if (method.matches && token.accepted) return [...gave, "The verifier drew its own token, and it was the same one, so the draft stayed."];
   if (method.matches) return [...gave, "The verifier drew ", chip(token, "own"), " itself, so the draft was rejected."];
   if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];
@@ -93,6 +94,7 @@ function ruleSentence(token, run, method) {
 
 /** How the acceptance probability came about, with the numbers of the draft token that was examined. */
 function acceptanceSentence(token, run, method) {
+  if (method.shares_noise) return "Acceptance probability = 1 / Σ max(q(y), p(y)·q/p) = " + number(token.acceptance) + "; the noise, as a coin: " + number(token.coin) + ".";
   if (method.matches) return "Acceptance probability = p = " + number(token.acceptance) + "; where the verifier’s draw fell, counted from the draft token: " + number(token.coin) + ".";
   if (method.tree?.ratio && run.method !== "speed") return "Acceptance probability = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
   const draft = token.draft || token;

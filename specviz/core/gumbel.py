@@ -1,0 +1,91 @@
+"""Drafter-invariant coupling: both models draw with the same noise at a position (Daliri, Musco, Suresh, arXiv 2408.07978).
+
+A draw from weights w is the token with the least E/w, where the E are independent exponentials, which is the Gumbel-max trick.
+The verifier's draw depends on the noise and p alone, so the text does not depend on the drafter.
+
+With r = q/p, h(u) = Σ max(q, u·p) and F(u) = ∫ du/h² from 0 to u, the joint law of the two draws is exact: the verifier draws the
+drafter's own token v with probability 1/h(r(v)), and w instead of v with probability q(v)·p(w)·max(0, F(r(v)) − F(r(w))).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.core.sampling import at
+
+_TINY = torch.finfo(torch.float64).tiny
+
+
+def noise(coins: np.ndarray, size: int) -> np.ndarray:
+    """Exponentials [..., size] of positions, each from its uniform in `coins` [...] alone; float64, above 0."""
+    rows = [np.random.Generator(np.random.PCG64(int(coin * 2**53))) for coin in coins.flat]
+    drawn = np.array([row.standard_exponential(size) for row in rows])
+    return np.maximum(drawn, _TINY).reshape(*coins.shape, size)
+
+
+def draw(weights: Tensor, exponentials: Tensor) -> Tensor:
+    """The tokens [...] that weights [..., V] draw with the noise [..., V] of their positions."""
+    return (weights.double() / exponentials).argmax(-1)
+
+
+class Coupling:
+    """The joint law of the draws from q and from p [..., V]."""
+
+    def __init__(self, q: Tensor, p: Tensor) -> None:
+        self._q, self._p = q.double(), p.double()
+        self._ratio = torch.where(self._p > 0, self._q / self._p.clamp_min(_TINY), torch.inf)
+
+    def acceptance(self, tokens: Tensor | None = None) -> Tensor:
+        """The probability that p draws what q has drawn: of `tokens` [..., m], or of all [..., V]."""
+        if tokens is not None:  # without sorting the vocabulary
+            ratio = self._ratio.gather(-1, tokens)
+            sums = [torch.maximum(self._q, self._p * own).sum(-1) for own in ratio.split(1, -1)]
+            return torch.where(ratio.isinf(), 0.0, 1 / torch.stack(sums, -1))
+        ratio, order = self._ratio.sort(-1)
+        return torch.empty_like(ratio).scatter_(-1, order, 1 / self._h(ratio, order))
+
+    def instead(self, rejected: Tensor) -> Tensor:
+        """Weights [..., V] of what p draws where q has drawn `rejected` [...] and p something else."""
+        integral = self._integral()
+        return self._p * (at(integral, rejected).unsqueeze(-1) - integral).clamp_min(0)
+
+    def instead_of_any(self) -> Tensor:
+        """The probability of each token [..., V] to be what p draws where q has drawn something else."""
+        return (self._p - self._q * self.acceptance()).clamp_min(0)
+
+    def coins(self, tokens: Tensor, exponentials: Tensor) -> Tensor:
+        """Uniforms [...] below `acceptance` of `tokens` [...], which q drew with this noise, exactly where p draws them too.
+
+        Given that q draws v, E(v)/q(v) is exponential, and the others' E exceed what q requires by exponentials that do not depend on
+        it. Each lets p draw v up to some E(v); the least of these bounds, times the sum of the rates, is exponential too. The coin is 0 where
+        the acceptance is 1.
+        """
+        own = at(exponentials, tokens).unsqueeze(-1)
+        q, p = (at(each, tokens).unsqueeze(-1) for each in (self._q, self._p))
+        rate = (self._p - self._q * p / q).clamp_min(0)  # times p(v), which may be 0
+        rate = rate.scatter(-1, tokens.unsqueeze(-1), 0.0)  # rounding would make it a little more
+        excess = (exponentials - own * self._q / q).clamp_min(0)
+        bound = torch.where(rate > 0, excess / rate, torch.inf).amin(-1)
+        total, first = rate.sum(-1), (own / q).squeeze(-1)
+        return torch.where(total > 0, first / (first + bound * total), 0.0)
+
+    def _h(self, ratio: Tensor, order: Tensor) -> Tensor:
+        """h at ascending ratios [..., V], whose tokens are `order`."""
+        below = self._p.gather(-1, order).cumsum(-1)
+        above = self._q.gather(-1, order).flip(-1).cumsum(-1).flip(-1)
+        above = torch.nn.functional.pad(above[..., 1:], (0, 1))
+        return ratio * below + above
+
+    def _integral(self) -> Tensor:
+        """F at the ratio of each token, [..., V]."""
+        ratio, order = self._ratio.sort(-1)
+        h = self._h(ratio, order)
+        before = torch.nn.functional.pad(ratio[..., :-1], (1, 0))
+        h_before = torch.cat((self._q.sum(-1, keepdim=True), h[..., :-1]), -1)
+        steps = (ratio - before) / (h * h_before)
+        # Up to infinity the integral is 1 / (slope · h).
+        steps = torch.where(ratio.isinf(), 1 / (self._p.sum(-1, keepdim=True) * h_before), steps)
+        steps = torch.where(before.isinf(), 0.0, steps)
+        return torch.empty_like(steps).scatter_(-1, order, steps.cumsum(-1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,22 +50,6 @@ def open_trace_view(page: Page, value: str = "") -> None:
 def update(page: Page, value: str) -> None:
     """Show the bare view another trace."""
     page.evaluate("value => view.update(value)", value)
-
-
-def scripts(*modules: str) -> str:
-    """All code that these modules are made of, those that they import included."""
-    found: dict[Path, str] = {}
-
-    def add(path: Path) -> None:
-        if path in found:
-            return
-        found[path] = path.read_text(encoding="utf-8")
-        for name in re.findall(r' from "(\.[^"]+)"', found[path]):
-            add((path.parent / name).resolve())
-
-    for name in modules:
-        add((STATIC / f"{name}.js").resolve())
-    return "\n".join(found.values())
 
 
 def _answer(route: Route) -> None:

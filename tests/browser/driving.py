@@ -39,8 +39,9 @@ def unfold_all(page: Page) -> None:
         closed.first.click()
 
 
-def open_app(page: Page, address: str, tab: str = "generate", **query: Any) -> None:
-    """Open the page on One run ("generate") or Compare methods ("compare"), ready to run."""
+def open_app(page: Page, address: str, tab: str = "generate", moves: bool = False, **query: Any) -> None:
+    """Open the page on One run ("generate") or Compare methods ("compare"), ready to run; nothing is animated unless it `moves`."""
+    page.emulate_media(reduced_motion="no-preference" if moves else "reduce")
     page.goto(f"{address}?{urlencode({'tab': tab, **query})}")
     expect(page.locator("#run" if tab == "generate" else "#compare-run")).to_be_enabled(timeout=MINUTES)
 
@@ -58,15 +59,16 @@ def close_settings(page: Page) -> None:
     expect(page.locator("#settings-drawer")).to_be_hidden()
 
 
-def unfold(page: Page, words: str) -> None:
-    """Open an accordion and wait until gradio has mounted its controls with their first values."""
-    page.get_by_text(words, exact=True).click()
-    page.wait_for_timeout(600)
+def let_draw(page: Page) -> None:
+    """Wait until the browser has drawn what has changed, also what follows in a coming frame."""
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
+    )
 
 
 def violations(page: Page) -> list[tuple[Any, ...]]:
     """Serious violations that axe finds: the rule, the element, and what is wrong with it."""
-    found = Axe().run(page).response["violations"]
+    found = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response["violations"]
     return [
         (one["id"], node["target"], node["failureSummary"])
         for one in found

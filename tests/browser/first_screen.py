@@ -7,6 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Page, ViewportSize
 
+from tests.browser.driving import let_draw
+
 SCREENS = ((1280, 800, 0.45), (1920, 1080, 0.45), (390, 844, 0.4))
 """Width, height, and the least share of the screen for the texts."""
 
@@ -64,23 +66,16 @@ class Place:
 
 
 def faults(page: Page, place: Place, when: str) -> list[tuple[Any, ...]]:
-    """What is wrong with a place's first screen, in every size, light and dark, with normal and with larger text."""
+    """What is wrong with a place's first screen, in every size, with normal and with larger text."""
     given = {name: getattr(place, name) for name in ("place", "texts", "parts", "words", "prefix")}
     wrong = []
     for width, height, least in SCREENS:
         page.set_viewport_size(ViewportSize(width=width, height=height))
         for large in (False, True):
             page.evaluate("large => document.documentElement.classList.toggle('specviz-large', large)", large)
-            for dark in (False, True):
-                page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
-                page.evaluate(
-                    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-                )
-                found = page.evaluate(_MEASURE, given)
-                if found["share"] < least or found["controls"] > place.controls or found["faults"]:
-                    looks = f"{'large' if large else 'normal'} {'dark' if dark else 'light'}"
-                    wrong.append((when, width, looks, found))
-    page.evaluate(
-        "() => { document.documentElement.classList.remove('specviz-large'); document.body.classList.remove('dark'); }"
-    )
+            let_draw(page)
+            found = page.evaluate(_MEASURE, given)
+            if found["share"] < least or found["controls"] > place.controls or found["faults"]:
+                wrong.append((when, width, "large" if large else "normal", found))
+    page.evaluate("() => document.documentElement.classList.remove('specviz-large')")
     return wrong

@@ -107,8 +107,11 @@ class Script(Service):
                 if self.failure and number == 3:
                     raise self.failure
                 time.sleep(self.pause)
-                if number > len(self.trace) // 2:
-                    self.goes_on.wait()
+                if number == len(self.trace) // 2 + 1 and not self.goes_on.is_set():
+                    yield ""  # what came before is shown
+                    while not self.goes_on.wait(0.05):
+                        if stop.is_set():
+                            return
                 yield each
         finally:
             self.active -= 1
@@ -116,7 +119,7 @@ class Script(Service):
     def compare_lines(
         self, keys: Sequence[str], requests: Sequence[Request], stop: threading.Event, *_: Any, **__: Any
     ) -> Iterator[str]:
-        """The script's panes and a table made of them. A stop is noticed before each line; none comes before `goes_on` is set."""
+        """The script's panes and a table made of them. A stop is noticed before each line; others wait for `goes_on`."""
         self.compared.append((list(keys), list(requests)))
         count = min(len(self.panes), len(requests))
         runs: list[Run] = [parse_trace(trace) for trace in self.panes[:count]]
@@ -128,7 +131,8 @@ class Script(Service):
             if number == 1 and self.failure:
                 raise self.failure
             time.sleep(self.pause)
-            self.goes_on.wait()
+            while not (self.goes_on.wait(0.05) or stop.is_set()):
+                pass
             if stop.is_set():
                 return
         self.finished += 1
@@ -143,26 +147,13 @@ class Recorder(Service):
         self.engine = loaded.engine  # type: ignore[method-assign]
         self.has_loaded = loaded.has_loaded  # type: ignore[method-assign]
         self.runs: list[list[str]] = []
-        self.rounds_after_stop = -1
-        """Rounds made after the last stop; −1 until a run is stopped."""
 
     def lines(
         self, key: str, request: Request, stop: threading.Event, *more: Any, **named: Any
     ) -> Iterator[str]:
         """The real lines, but kept."""
         self.runs.append([])
-        with self.engine(key) as engine:
-            set_stop = stop.set
-            made_by_then: list[int] = []  # lines may lie ready to be sent: what counts is what is made
-
-            def note() -> None:
-                made_by_then.append(engine.statistics.rounds)
-                set_stop()
-
-            stop.set = note  # type: ignore[method-assign]
-            for each in super().lines(key, request, stop, *more, **named):
-                if each and json.loads(each)["type"] != "waiting":
-                    self.runs[-1].append(each)
-                yield each
-            if made_by_then:
-                self.rounds_after_stop = engine.statistics.rounds - made_by_then[0]
+        for each in super().lines(key, request, stop, *more, **named):
+            if each and json.loads(each)["type"] != "waiting":
+                self.runs[-1].append(each)
+            yield each

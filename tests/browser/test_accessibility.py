@@ -1,18 +1,20 @@
-"""Every tab under axe-core, in light and dark, wide and narrow: no serious violation, nothing wider than the screen."""
+"""Tabs under axe-core, in light and dark, wide and narrow: no serious violation, nothing wider than the screen.
+
+test_idea.py and test_tradeoff.py look at theirs.
+"""
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
-from tests.browser.driving import MINUTES, open_app, run, violations
+from tests.browser.driving import MINUTES, let_draw, open_app, run, violations
 from tests.browser.scripted import Script
+from tests.support.traces import make_trace, story_tokens
 
 TABS = {
-    "The idea": "#race .specviz[data-theme]",
     "One run": "#view [data-testid=token]",
     "Compare methods": "#compare-view .sc-verdict",
-    "Speed or quality": "#tradeoff-view .st-point",
     "Learn": "#lessons .sl-card",
 }
 """Tabs by their names, and what is there once they are filled."""
@@ -34,22 +36,19 @@ def show(page: Page, tab: str) -> None:
 
 @pytest.mark.parametrize(("theme", "size"), [("light", WIDE), ("dark", NARROW)])
 def test_no_serious_violation_on_any_tab(
-    browser: Browser, address: str, theme: str, size: ViewportSize
+    page: Page, address: str, script: Script, theme: str, size: ViewportSize
 ) -> None:
-    context = browser.new_context(reduced_motion="reduce")  # a colour in transition has no contrast yet
-    page, found = context.new_page(), []
-    page.set_viewport_size(WIDE)
-    page.goto(f"{address}?tab=generate&__theme={theme}")
-    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
+    script.trace = make_trace(story_tokens()[:40], stop_reason="eos").lines
+    open_app(page, address, __theme=theme)  # without motion: a colour in transition has no contrast yet
+    found = []
     for tab in TABS:
         show(page, tab)
         page.set_viewport_size(size)
-        page.wait_for_timeout(300)  # the chart follows in a coming frame
+        let_draw(page)
         found += [(tab, *each) for each in violations(page)]
         page.set_viewport_size(NARROW)
         overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert overflow <= 0, f"{tab} is {overflow} pixels wider than a phone"
-    context.close()
     assert not found, "\n".join(map(str, found))
 
 

@@ -14,7 +14,7 @@ from specviz.serving.service import Service
 from tests.browser.driving import MINUTES, violations
 from tests.support.serving import close, free_port, start
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.5
 """How often pages ask for an invitation here."""
 WITHIN = 20_000
 
@@ -63,7 +63,7 @@ def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
     link.click()
     page.wait_for_url("**/?lesson=cascades&step=4*")
     expect(page.locator("#tabs")).to_be_attached(timeout=MINUTES)
-    page.wait_for_timeout(3000 * POLL_SECONDS)
+    page.wait_for_timeout(2000 * POLL_SECONDS)
     expect(page.get_by_test_id("invitation")).to_be_hidden()  # is there already
 
     teacher.get_by_label("Lesson", exact=True).fill("No such")

@@ -73,6 +73,9 @@ def runs_of(told: Comparison) -> list[Run]:
     return [SHELF.load(each.run) for each in told.panes]
 
 
+ON_TWO_PAIRS = next(each for each in SHELF.comparisons if len({run.pair for run in runs_of(each)}) > 1)
+
+
 def sentence(runs: list[Run]) -> str:
     """The headline of runs as the page writes it."""
     parts = [each if isinstance(each, str) else each["label"].strip() for each in headline(runs)]
@@ -96,8 +99,11 @@ def expect_shown(page: Page, told: Comparison) -> None:
     expect(page.locator(".sc-stale:visible")).to_have_count(0)
 
 
-def test_it_opens_on_a_recorded_comparison_that_replays_on_one_clock(page: Page, opened: Script) -> None:
+def test_it_opens_on_a_recorded_comparison_that_replays_on_one_clock(
+    page: Page, script: Script, address: str
+) -> None:
     """At every moment each pane has made as many calls of the verifier as the others, or all of its own."""
+    open_app(page, address, "compare", moves=True)
     page.evaluate(
         """() => {
           window.seen = [];
@@ -116,7 +122,7 @@ def test_it_opens_on_a_recorded_comparison_that_replays_on_one_clock(page: Page,
     assert len(settled) > 10
     assert all(calls == [min(max(calls), total) for total in totals] for calls in settled)
     assert seen[-1] == totals
-    assert not opened.compared
+    assert not script.compared
 
 
 def test_a_preset_shows_its_panes_at_once_and_run_writes_them_live(page: Page, opened: Script) -> None:
@@ -124,6 +130,8 @@ def test_a_preset_shows_its_panes_at_once_and_run_writes_them_live(page: Page, o
         preset(page, told).click()
         expect_shown(page, told)
         asked = len(opened.compared)
+        if told not in (ON_TWO_PAIRS, SHELF.comparisons[0]):
+            continue
         run(page, prefix="compare-")
         assert len(opened.compared) == asked + 1
         pairs, requests = opened.compared[-1]
@@ -316,12 +324,11 @@ def test_enter_twice_and_a_stop_end_the_one_run(page: Page, opened: Script) -> N
     prompt.press("Enter")
     prompt.press("Enter")
     page.click("#compare-stop")
-    page.wait_for_timeout(300)
-    opened.goes_on.set()
     expect(page.locator("#compare-run")).to_be_enabled(timeout=MINUTES)
     assert (len(opened.compared), opened.finished) == (1, 0)
     written = tokens(page, 1).count()
-    page.wait_for_timeout(500)
+    opened.goes_on.set()
+    page.wait_for_timeout(300)
     assert tokens(page, 1).count() == written
 
 
@@ -330,8 +337,6 @@ def test_a_preset_during_a_run_ends_it_and_stays(page: Page, opened: Script) -> 
     page.click("#compare-run")
     expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
     preset(page, SHELF.comparisons[1]).click()
-    page.wait_for_timeout(300)
-    opened.goes_on.set()
     expect_shown(page, SHELF.comparisons[1])
     expect(page.locator("#compare-run")).to_be_enabled()
     assert (len(opened.compared), opened.finished) == (1, 0)
@@ -347,17 +352,19 @@ def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened
     expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
     page.wait_for_function("location.search.includes('of+my+own')")
     page.go_back()
-    page.wait_for_timeout(300)
-    opened.goes_on.set()
     expect_shown(page, SHELF.comparisons[1])
     expect(page.locator("#compare-run")).to_be_enabled()
     assert opened.finished == 0
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(300)
     expect_shown(page, SHELF.comparisons[1])
 
 
-def test_texts_have_the_screen_before_during_and_after_a_run(page: Page, opened: Script) -> None:
+def test_texts_have_the_screen_before_during_and_after_a_run(
+    page: Page, opened: Script, address: str
+) -> None:
     """At least 45 % of it on a desktop and 40 % on a phone; nothing is cut or overlaps; at most 12 controls."""
+    open_app(page, address, "compare", moves=True)
+    expect(tokens(page, 1).first).to_be_visible(timeout=MINUTES)
     wrong = faults(page, COMPARE, "on arrival")
     hold(opened)
     page.click("#compare-run")
@@ -428,16 +435,17 @@ def test_a_preset_runs_live_on_two_pairs_and_writes_the_recorded_texts(
 ) -> None:
     """Laws 2 and 3: neither the batch nor the pair beside it changes a text. The first tokens come while the run goes on."""
     address, _ = real
-    told = next(each for each in SHELF.comparisons if len({run.pair for run in runs_of(each)}) > 1)
     open_app(page, address, "compare")
-    preset(page, told).click()
-    expect_shown(page, told)
+    preset(page, ON_TWO_PAIRS).click()
+    expect_shown(page, ON_TWO_PAIRS)
+    page.click("#compare-more")
+    set_number(page, "compare-max-new-tokens", 24)
+    page.keyboard.press("Escape")
     watch(page, "#compare-run")
     run(page, 5, prefix="compare-")
     assert page.evaluate("window.early.runs"), "the first tokens came only when the run was over"
-    for number, each in enumerate(runs_of(told), 1):
-        assert "".join(tokens(page, number).all_text_contents()) == each.text
-    expect(page.get_by_test_id("says")).to_have_text(sentence(runs_of(told)))
+    for number, each in enumerate(runs_of(ON_TWO_PAIRS), 1):
+        assert tokens(page, number).all_text_contents() == [token.text for token in each.tokens[:24]]
     page.get_by_test_id("more").locator("> summary").click()
     qualities = page.locator(f"{TABLE} td:nth-child(8)").all_inner_texts()
     assert all(-10 < float(each.replace("−", "-")) < 0 for each in qualities)

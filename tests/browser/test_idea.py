@@ -11,17 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, read_recorded_runs
 from specviz.app.components.race import Race, race_value
-from specviz.app.page import build_page
 from specviz.app.tabs.idea import idea_tab
-from specviz.errors import SpecvizError
 from specviz.schema.trace import Run
-from specviz.serving.service import Service
 from tests.browser.bare import open_bare
-from tests.browser.driving import violations
+from tests.browser.driving import let_draw, violations
 
 TOLD = 12_000
 HOSTILE = "<img src=x onerror=window.__pwned=1>"
@@ -30,13 +27,6 @@ ALONE, DRAFTED = map(SHELF.load, RACERS)
 KEPT = [token for token in DRAFTED.tokens if token.accepted]
 
 Entry = dict[str, Any]
-
-
-class Unloaded(Service):
-    """A service that no pair may be asked of."""
-
-    def engine(self, *_: Any, **__: Any) -> Any:
-        raise SpecvizError("a model was asked for")
 
 
 def token(text: str, *, accepted: bool = True, draft: str | None = None) -> Entry:
@@ -77,12 +67,6 @@ WORDS = ["one", " two", " three", "\n", " four", " five", " six", " seven", " ei
 
 
 @pytest.fixture(scope="module")
-def address(serve: Callable[[gr.Blocks], str]) -> str:
-    """The whole page, whose service may not load anything."""
-    return serve(build_page(Unloaded()))
-
-
-@pytest.fixture(scope="module")
 def alone(serve: Callable[[gr.Blocks], str]) -> str:
     """The tab's content beside another tab."""
     with gr.Blocks() as app, gr.Tabs(selected="idea"):
@@ -107,12 +91,11 @@ def over(page: Page) -> Locator:
     return page.locator(".sr-race.over")
 
 
-def still(browser: Browser, address: str, **more: Any) -> Page:
-    """The page for somebody who wants no motion: it stands at the end at once."""
-    page = browser.new_context(reduced_motion="reduce", **more).new_page()
+def open_still(page: Page, address: str) -> None:
+    """Open the page for somebody who wants no motion: it stands at the end at once."""
+    page.emulate_media(reduced_motion="reduce")
     page.goto(address)
     expect(over(page)).to_be_attached(timeout=30_000)
-    return page
 
 
 def claim_of(alone: Run, drafted: Run) -> str:
@@ -211,8 +194,8 @@ def test_it_plays_by_itself_before_any_pair_is_loaded_and_tells_its_result_once(
     expect(page.locator(".sr-layer")).to_have_count(0)
 
 
-def test_everything_it_says_is_in_the_two_traces(browser: Browser, alone: str) -> None:
-    page = still(browser, alone)
+def test_everything_it_says_is_in_the_two_traces(page: Page, alone: str) -> None:
+    open_still(page, alone)
     expect(page.get_by_test_id("claim")).to_contain_text(claim_of(ALONE, DRAFTED))
     for name, run_ in (("alone", ALONE), ("drafted", DRAFTED)):
         lane = page.get_by_test_id(name)
@@ -236,15 +219,12 @@ def test_everything_it_says_is_in_the_two_traces(browser: Browser, alone: str) -
     expect(page.locator(".sr-claim.asked q")).to_have_text(ALONE.prompt)
     links = page.locator(".sr-papers a").evaluate_all("all => all.map(each => each.href)")
     assert links == ["https://arxiv.org/abs/2211.17192", "https://arxiv.org/abs/2405.19261"]
-    page.context.close()
 
 
 def test_its_buttons_lead_to_the_rejected_token_to_a_cascade_and_to_a_prompt(
     page: Page, address: str
 ) -> None:
-    page.emulate_media(reduced_motion="reduce")
-    page.goto(address)
-    expect(over(page)).to_be_attached(timeout=30_000)
+    open_still(page, address)
     page.get_by_test_id("why").click()
     page.wait_for_url(re.compile(f"run={INSPECTED}&token="))
     index = int(parse_qs(urlsplit(page.url).query)["token"][0])
@@ -262,13 +242,10 @@ def test_its_buttons_lead_to_the_rejected_token_to_a_cascade_and_to_a_prompt(
     page.go_back()
     page.get_by_test_id("own").click()
     expect(page.locator("#prompt textarea")).to_be_focused()
-    page.emulate_media(reduced_motion="no-preference")
 
 
-def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(
-    browser: Browser, alone: str
-) -> None:
-    page = still(browser, alone)
+def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page: Page, alone: str) -> None:
+    open_still(page, alone)
     expect(page.get_by_test_id("announced")).to_be_empty()
     page.get_by_test_id("again").click()
     expect(over(page)).to_have_count(0)
@@ -288,15 +265,14 @@ def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(
     page.wait_for_timeout(200)
     assert clock.text_content() == paused
     expect(page.get_by_test_id("again")).to_have_accessible_name("Play")
-    page.context.close()
 
 
-def test_text_of_a_trace_stays_text(browser: Browser, handmade: Callable[[str], str]) -> None:
+def test_text_of_a_trace_stays_text(page: Page, handmade: Callable[[str], str]) -> None:
     texts = [HOSTILE, " two", "</span><b>x</b>", "\n", "{{value}}", "${value}", " six", " ", "end"]
     value = json.loads(race(texts, rejects=HOSTILE))
     value["machine"] = value["method"] = value["drafted"]["drafter"] = HOSTILE
     value["drafted"]["prompt"] = HOSTILE
-    page = still(browser, handmade(json.dumps(value)))
+    open_still(page, handmade(json.dumps(value)))
     assert page.evaluate("window.__pwned") is None
     assert page.locator(".sr-race img, .sr-token b").count() == 0
     expect(page.get_by_test_id("why")).to_contain_text(HOSTILE)
@@ -304,7 +280,6 @@ def test_text_of_a_trace_stays_text(browser: Browser, handmade: Callable[[str], 
     assert written == texts
     page.get_by_test_id("again").click()
     expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
-    page.context.close()
 
 
 @pytest.mark.parametrize("value", ["", '{"alone": 1, "drafted": "x"}'])
@@ -326,20 +301,19 @@ SHOWN = """() => {
 
 @pytest.mark.parametrize("large", [False, True])
 def test_the_first_screen_shows_the_one_token_of_the_verifiers_own(
-    browser: Browser, address: str, large: bool
+    page: Page, address: str, large: bool
 ) -> None:
     """And the buttons, on a desktop; with normal and with larger text; it is accessible in both themes."""
-    page = still(browser, f"{address}?__theme={'dark' if large else 'light'}")
+    open_still(page, f"{address}?__theme={'dark' if large else 'light'}")
     if large:
         page.evaluate("document.documentElement.classList.add('specviz-large')")
     for width, height in ((1280, 800), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(300)
+        let_draw(page)
         found = page.evaluate(SHOWN)
         assert found["hides"] <= 4, (width, found)
         assert found["bottom"] <= height, (width, found)
         assert found["wide"] <= 0, (width, found)
         if width > 900:
             assert found["buttons"] <= height, (width, found)
-        assert violations(page) == []
-    page.context.close()
+    assert violations(page) == []

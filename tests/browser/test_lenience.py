@@ -9,8 +9,10 @@ import pytest
 from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, ViewportSize, expect
 
 from specviz.analysis.sweep.scale import recorded_scales
+from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
+from tests.browser.bare import open_bare
 from tests.browser.driving import (
     MINUTES,
     choose,
@@ -126,7 +128,8 @@ def test_a_method_brings_its_default_and_its_scale_without_asking_the_server(
     asked: list[Route] = []
     for events in ("queue/join", "run/predict"):
         page.route(f"**/{events}*", lambda route: asked.append(route))  # unanswered for now
-    for name, method in METHODS.items():
+    for name in ("verifier_only", "cascade_opt", OWN_RULE, "cascade_tokenV1", "cactus", "speed"):
+        method = METHODS[name]
         choose(page, "method", method.label)
         if not method.has_lenience:
             expect(track.locator(".sl-none")).to_contain_text("no lenience")
@@ -183,12 +186,6 @@ def test_words_are_shown_only_where_they_were_measured(page: Page, track: Locato
     expect_words(track, "speed", 0.8, 0.5)
 
 
-def test_a_link_sets_it(page: Page, address: str) -> None:
-    page.goto(f"{address}?tab=generate&method=cascade_opt&lenience=-0.271828&temperature=0.5")
-    expect(page.locator("#lenience input[type=number]")).to_have_value("-0.271828", timeout=MINUTES)
-    expect_words(page.locator("#lenience"), "cascade_opt", -0.271828, 0.5)
-
-
 def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser, address: str) -> None:
     context = browser.new_context(
         viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, device_scale_factor=2
@@ -209,9 +206,9 @@ def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser, address:
     context.close()
 
 
-def test_browser_and_python_have_the_same_scale(page: Page, track: Locator) -> None:
+def test_browser_and_python_have_the_same_scale(page: Page) -> None:
     """At every method and at temperatures that were and were not measured."""
-    del track
+    open_bare(page, None, "lenience_track/scale")
     scales = recorded_scales()
     assert scales is not None
     cases = [
@@ -225,17 +222,12 @@ def test_browser_and_python_have_the_same_scale(page: Page, track: Locator) -> N
         for temperature in (0, 0.2, 0.5, 0.7, 1)
     ]
     answers: list[Any] = page.evaluate(
-        """async (cases) => {
-            const config = window.gradio_config.components.find((each) => each.props.elem_id === "lenience").props;
-            const address = config.props.module.replace(/lenience_track$|lenience_track[.]js$/, "scale.js");
-            const { scaleOf } = await import(new URL(address, document.baseURI));
-            return cases.map((each) => {
-                const scale = scaleOf(config.props.sweep, each);
-                const places = Array.from({ length: 21 }, (_, at) => at / 20);
-                return places.map((at) => [scale.lenience(at), scale.acceptance(scale.lenience(at)), scale.position(scale.lenience(at))]);
-            });
-        }""",
-        cases,
+        """([sweep, cases]) => cases.map((each) => {
+            const scale = SpecViz.scaleOf(sweep, each);
+            const places = Array.from({ length: 21 }, (_, at) => at / 20);
+            return places.map((at) => [scale.lenience(at), scale.acceptance(scale.lenience(at)), scale.position(scale.lenience(at))]);
+        })""",
+        [LenienceTrack().props["sweep"], cases],
     )
     for case, rows in zip(cases, answers, strict=True):
         scale = scale_at(scales, str(case["method"]), float(str(case["temperature"])))
@@ -245,24 +237,20 @@ def test_browser_and_python_have_the_same_scale(page: Page, track: Locator) -> N
             assert back == pytest.approx(step / 20, abs=1e-9), case
 
 
-def test_a_broken_update_changes_nothing(page: Page, track: Locator) -> None:
+def test_a_broken_update_changes_nothing(page: Page) -> None:
     """A value that is no JSON, or of a method that is not there, or a lenience out of range."""
+    open_bare(page, LenienceTrack)
+    value = lenience_value(DEFAULT_METHOD)
     values = ["{", "null", "7", json.dumps({"method": "<b>"}), json.dumps({"method": "__proto__"})]
     values += [json.dumps({"lenience": each}) for each in (None, "x", 1e300, -1e300)]
     seen = page.evaluate(
-        """async (values) => {
-            const config = window.gradio_config.components.find((each) => each.props.elem_id === "lenience").props;
-            const { mount } = await import(new URL(config.props.module, document.baseURI));
-            const element = document.querySelector("#lenience .sl").parentElement.cloneNode(true);
-            document.body.append(element);
-            const props = { ...config.props, label: "Lenience α", value: config.value };
+        """([given, values]) => {
+            const element = document.querySelector(".host"), props = { ...given, label: "Lenience α" };
             let told;
-            mount(element, { props, trigger: () => {}, watch: (_, callback) => { told = callback; } });
-            const seen = values.map((value) => { props.value = value; told(); return element.querySelector(".sl-number").value; });
-            element.remove();
-            return seen;
+            SpecViz.mount(element, { props, trigger: () => {}, watch: (_, callback) => { told = callback; } });
+            return values.map((value) => { props.value = value; told(); return element.querySelector(".sl-number").value; });
         }""",
-        values,
+        [LenienceTrack(value).props | {"value": value}, values],
     )
     assert seen == [USUAL] * 7 + ["1", "0"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
 from specviz.core.methods import METHODS
+from specviz.schema.settings import Request
 from tests.browser.driving import MINUTES, choose, open_app, open_settings, run, set_number
 from tests.browser.scripted import Script
 
@@ -38,7 +40,9 @@ def follow(page: Page, link: str, prefix: str = "") -> None:
     page.wait_for_timeout(500)  # time for a late event to spoil a control
 
 
-def test_a_link_restores_every_control_of_one_run(page: Page, address: str, script: Script) -> None:
+def test_a_link_restores_every_control_of_one_run_and_what_is_set_is_asked(
+    page: Page, address: str, script: Script
+) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_app(page, address)
     page.fill("#prompt textarea", PROMPT)
@@ -72,7 +76,13 @@ def test_a_link_restores_every_control_of_one_run(page: Page, address: str, scri
     page.click("#share")
     page.click("#copy-link")
     expect(page.get_by_label("Link", exact=True)).to_have_value(link)
-    assert not script.asked
+    page.keyboard.press("Escape")
+    assert not script.asked, "a link runs nothing"
+    choose(page, "pair", "SmolLM2 135M, embedded")
+    run(page)
+    settings: dict[str, Any] = {name.replace("-", "_"): value for name, value in SAMPLING.items()}
+    settings |= {"lenience": -2.5, "draft_length": 7, "repetition_penalty": 1.15, "inspect": 10}
+    assert script.asked == [("embedded", Request(PROMPT, method="cascade_opt", **settings))]
 
 
 def test_a_link_to_another_lenience_says_that_the_text_shown_has_not_that_one(
@@ -100,9 +110,10 @@ def test_back_and_forward_lead_through_all_views_without_a_reload(
 
     def view(*tabs: str) -> None:
         expect(page.locator(f"[data-tab-id={tabs[0]}]")).to_have_attribute("aria-selected", "true")
-        page.wait_for_timeout(300)
+        page.wait_for_timeout(200)
         views.append((str(page.evaluate("location.search")), tabs))
 
+    page.emulate_media(reduced_motion="reduce")
     page.goto(address)
     expect(page.locator(".sr-race")).to_be_visible(timeout=MINUTES)
     view("idea")
@@ -158,9 +169,7 @@ def test_back_and_forward_lead_through_all_views_without_a_reload(
 
 def test_a_link_opens_each_kind_of_view(page: Page, address: str) -> None:
     for query, tabs in (
-        ("?tab=tradeoff", ("tradeoff",)),
         ("?tab=playground", ("learn", "playground")),
-        ("?tab=lessons", ("learn", "lessons")),
         ("?tab=wrong", ("learn", "wrong")),
         ("?lesson=cascades&step=5.1&language=de", ("learn", "lessons")),
         ("?tab=compare&pane=speed:0:auto&pane=cascade_chow:0.5:4", ("compare",)),

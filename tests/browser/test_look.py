@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
+
+from tests.browser.driving import let_draw
 
 PROMPT = "#compare-prompt textarea"
 SIZES = """() => ['#compare-prompt textarea', '#compare-run', '.sc-says', '#tabs [role=tab]']
@@ -34,7 +35,7 @@ def test_fonts_are_the_packages_own_and_the_bar_fits(page: Page, address: str) -
 
     for width in (1280, 900, 390):
         page.set_viewport_size({"width": width, "height": 844})
-        page.wait_for_timeout(200)
+        let_draw(page)
         chosen, name, switches = (
             page.locator(at).bounding_box()
             for at in (
@@ -80,10 +81,3 @@ def test_larger_text_and_theme_are_shown_and_remembered(page: Page, address: str
     open_page(page, address, "?tab=compare&__theme=light")
     assert page.evaluate(BACKGROUND) == light
     page.evaluate("localStorage.clear()")
-
-
-@pytest.mark.parametrize(("old", "now"), [("tour", "lessons"), ("playground", "playground")])
-def test_an_old_link_opens_its_successor(page: Page, address: str, old: str, now: str) -> None:
-    page.goto(f"{address}?tab={old}")
-    expect(page.locator(f"#{now} .specviz")).to_be_visible(timeout=60_000)
-    expect(page.get_by_role("tab", name=now.title())).to_have_attribute("aria-selected", "true")

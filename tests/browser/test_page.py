@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import gradio as gr
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.controls import EXAMPLES
 from specviz.app.menu import method_menu
-from specviz.app.page import build_page
 from specviz.core.methods import METHODS, OWN_RULE
-from specviz.engine.batch import Batch
 from specviz.errors import PairError
-from specviz.schema.settings import Request
+from specviz.schema.settings import DEFAULT_METHOD
 from specviz.schema.trace import Run, parse_trace
-from specviz.serving.limits import Limits
-from specviz.serving.service import Service
-from specviz.serving.shared_engine import SharedEngine
 from tests.browser.driving import (
     LONG_RUN,
     MINUTES,
@@ -39,7 +30,6 @@ from tests.browser.driving import (
 )
 from tests.browser.first_screen import Place, faults
 from tests.browser.scripted import Recorder, Script
-from tests.support.tiny import tiny_pair
 from tests.support.traces import make_trace
 
 ONE_RUN = Place(
@@ -49,25 +39,6 @@ ONE_RUN = Place(
     words="#view .sv-figures, #view .sv-verdict, #lenience .sl-keeps",
     controls=16,
 )
-
-
-class Slow(Service):
-    """A real engine for one sequence at a time on a tiny pair, whose verifier takes a set time."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(Limits(max_sequences=1, queue=1))
-        self.pause = 0.0
-        self._pair = tiny_pair("llama", directory)
-        forward = self._pair.verifier.forward
-
-        def slow(*args: Any, **more: Any) -> Any:
-            time.sleep(self.pause)
-            return forward(*args, **more)
-
-        self._pair.verifier.forward = slow
-
-    def _load(self, *_: Any) -> SharedEngine:
-        return SharedEngine(self._pair, max_sequences=1, queue=1)
 
 
 @pytest.fixture
@@ -96,7 +67,7 @@ def check_inspector(page: Page, run_: Run, index: int) -> None:
 def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page: Page) -> None:
     """Law 7: at least 80 tokens of the embedded pair: nodes, colours, chart points and numbers are the trace's."""
     address, service = real
-    open_app(page, address)
+    open_app(page, address, moves=True)
     open_settings(page)
     choose(page, "draft-length", "3")
     set_number(page, "max-new-tokens", 96)
@@ -133,46 +104,11 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     check_inspector(page, trace, len(trace.tokens) - 1)
 
 
-def test_stop_ends_a_real_run_within_a_round_and_the_next_run_works(
-    real: tuple[str, Recorder], page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Law 6: nothing past the end."""
-    address, service = real
-    step = Batch.step
-
-    def slow(self: Batch, **more: Any) -> Any:
-        time.sleep(0.4)
-        return step(self, **more)
-
-    monkeypatch.setattr(Batch, "step", slow)  # the run must still go on when the browser presses Stop
-    open_app(page, address)
-    open_settings(page)
-    set_number(page, "max-new-tokens", 512)
-    close_settings(page)
+def hold(page: Page, script: Script) -> None:
+    """Begin a run that goes on from its middle when `goes_on` is set; wait until three of its tokens are on the page."""
+    script.goes_on.clear()
     page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled(timeout=2 * MINUTES)  # the page opens on another run
-    expect(tokens(page).nth(3)).to_be_visible()
-    page.click("#stop")
-    wait_for_end(page)
-    stopped = parse_trace(service.runs[-1])
-    assert stopped.stop_reason == "cancelled"
-    assert 0 <= service.rounds_after_stop <= 1
-    assert len(stopped.tokens) < 512
-    expect(tokens(page)).to_have_count(len(stopped.tokens))
-    expect(page.locator("#view [data-figure=stop]")).to_have_text("stopped")
-    monkeypatch.undo()
-    open_settings(page)
-    set_number(page, "max-new-tokens", 8)
-    close_settings(page)
-    run(page, minutes=2)
-    again = parse_trace(service.runs[-1])
-    assert again.stop_reason == "length"
-    assert again.token_ids == stopped.token_ids[:8] or len(stopped.tokens) < 8
-    expect(tokens(page)).to_have_count(8)
-
-
-def has_begun(page: Page, script: Script) -> None:
-    """Wait until three tokens of the run, not of the recorded one before it, are on the page."""
+    expect(page.locator("#stop")).to_be_enabled()
     expect(tokens(page).nth(2)).to_have_text(parse_trace(script.trace).tokens[2].text)
 
 
@@ -180,17 +116,15 @@ def test_on_a_phone_text_and_stop_are_in_view_and_nothing_comes_after_a_stop(
     page: Page, opened: Script
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    opened.pause = LONG_RUN
-    page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled()
-    has_begun(page, opened)
+    hold(page, opened)
     expect(page.locator("#view").get_by_test_id("text")).to_be_in_viewport()
     expect(page.locator("#stop")).to_be_in_viewport()
     page.click("#stop")
     wait_for_end(page)
     assert opened.active == 0
     seen = tokens(page).count()
-    page.wait_for_timeout(1500)
+    opened.goes_on.set()
+    page.wait_for_timeout(500)
     assert tokens(page).count() == seen < len(parse_trace(opened.trace).tokens)
     tokens(page).nth(2).click()
     expect(page.get_by_test_id("inspector")).to_be_in_viewport()
@@ -217,10 +151,7 @@ def test_the_text_has_the_first_screen_before_during_and_after_a_run(page: Page,
 
 
 def test_enter_and_run_during_a_run_change_nothing_and_stop_still_ends_it(page: Page, opened: Script) -> None:
-    opened.pause = LONG_RUN
-    page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled()
-    has_begun(page, opened)
+    hold(page, opened)
     prompt = page.locator("#prompt textarea")
     prompt.press("Enter")
     prompt.press("Enter")
@@ -229,7 +160,8 @@ def test_enter_and_run_during_a_run_change_nothing_and_stop_still_ends_it(page: 
     wait_for_end(page)
     assert (len(opened.asked), opened.active) == (1, 0)
     written = tokens(page).count()
-    page.wait_for_timeout(1500)
+    opened.goes_on.set()
+    page.wait_for_timeout(500)
     assert tokens(page).count() == written
 
 
@@ -246,7 +178,8 @@ def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened
     expect(tokens(page)).to_have_text(written)
 
     def run_and_go_back(has_begun: bool) -> None:
-        opened.trace, opened.pause = make_trace().lines, LONG_RUN
+        opened.trace, opened.pause = make_trace().lines, 0.0 if has_begun else LONG_RUN
+        opened.goes_on.clear()
         page.fill("#prompt textarea", "The second prompt")
         page.click("#run")
         expect(page.locator("#stop")).to_be_enabled()
@@ -265,20 +198,18 @@ def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened
     page.go_back()
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
     run_and_go_back(has_begun=True)
-    page.wait_for_timeout(1500)
+    page.wait_for_timeout(500)
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
 
 
 def test_a_run_goes_on_while_another_place_is_in_sight_and_keeps_its_address(
     page: Page, opened: Script
 ) -> None:
-    opened.pause = LONG_RUN
     page.fill("#prompt textarea", "A prompt of my own")
-    page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled()
+    hold(page, opened)
     page.get_by_role("tab", name="Compare methods").click()
     page.wait_for_function("location.search === '?tab=compare'")
-    opened.pause = 0
+    opened.goes_on.set()
     expect(page.locator("#stop")).to_be_disabled(timeout=MINUTES)
     page.go_back()
     shown, count = page.locator("#view").get_by_test_id("token"), len(parse_trace(opened.trace).tokens)
@@ -289,40 +220,39 @@ def test_a_run_goes_on_while_another_place_is_in_sight_and_keeps_its_address(
 
 
 def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, opened: Script) -> None:
-    opened.pause = LONG_RUN
-    page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled()
-    has_begun(page, opened)
+    hold(page, opened)
     told = next(run for run in read_recorded_runs().runs if run.key == "confident")
     choose(page, "examples", f"Recorded: {told.title}")
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
     expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
     expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")
     wait_for_end(page)
-    page.wait_for_timeout(1500)
     assert opened.active == 0
+    page.wait_for_timeout(500)
     expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
     expect(page.get_by_test_id("title")).to_have_text("")
     page.fill("#prompt textarea", "Another question")
     expect(page.get_by_test_id("title")).to_have_text("Not run yet with these settings")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_menu_of_methods_is_in_groups_and_in_the_window(page: Page, opened: Script, width: int) -> None:
+def test_the_menu_of_methods_is_in_groups_and_in_the_window(page: Page, opened: Script) -> None:
     """A heading above the first method of each group; to press on it chooses nothing."""
-    page.set_viewport_size({"width": width, "height": 844})
-    page.locator("#method input").click()
     options = page.locator("#method").get_by_role("option")
+    first = options.nth(sum(map(len, list(method_menu().values())[:2])))
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator("#method input").click()
+        box = first.bounding_box()
+        assert box
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+        if width > 390:
+            page.keyboard.press("Tab")
     expect(options).to_have_text(
         [re.compile(METHODS[each].label) for keys in method_menu().values() for each in keys]
     )
     heading = "node => { const words = getComputedStyle(node, '::before').content; return words === 'none' ? '' : words; }"
     found = [each.evaluate(heading) for each in options.all()]
     assert [each.strip('"') for each in found if each] == list(method_menu())
-    first = options.nth(sum(map(len, list(method_menu().values())[:2])))
-    box = first.bounding_box()
-    assert box
-    assert 0 <= box["x"] <= box["x"] + box["width"] <= width
     page.mouse.click(box["x"] + 30, box["y"] - 12)
     expect(page.locator("#method input")).to_have_value(METHODS["cascade_tokenV3"].label)
     page.locator("#method input").fill("chow")
@@ -330,41 +260,20 @@ def test_the_menu_of_methods_is_in_groups_and_in_the_window(page: Page, opened: 
     expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
 
 
-def test_what_is_set_is_what_is_asked(page: Page, opened: Script) -> None:
+def test_an_example_fills_the_prompt_and_a_new_seed_is_asked_with(page: Page, opened: Script) -> None:
+    """test_link.py sets every other control."""
     name, text = list(EXAMPLES.items())[1]
     choose(page, "examples", name)
     expect(page.locator("#prompt textarea")).to_have_value(text)
-    page.fill("#prompt textarea", "  a prompt\nof two lines ")
-    choose(page, "method", METHODS["cascade_diff"].label)
-    set_number(page, "lenience", -0.3)
     open_settings(page)
-    expect(page.locator("#about-method")).to_contain_text("max q₁ ≥ max p₁ − α")
-    choose(page, "draft-length", "7")
-    for name, value in {"temperature": 0.5, "top-k": 40, "top-p": 0.9, "max-new-tokens": 64}.items():
-        set_number(page, name, value)
+    expect(page.locator("#about-method")).to_contain_text(METHODS[DEFAULT_METHOD].formula)
     page.click("#new-seed")
     expect(page.locator("#seed input")).not_to_have_value("1")
-    seed = page.locator("#seed input").input_value()
+    seed = int(page.locator("#seed input").input_value())
     close_settings(page)
     run(page)
-    assert str(opened.asked[-1][1].seed) == seed
-    open_settings(page)
-    set_number(page, "seed", 12345)
-    close_settings(page)
-    run(page)
-    asked = Request(
-        prompt="  a prompt\nof two lines ",
-        method="cascade_diff",
-        lenience=-0.3,
-        draft_length=7,
-        temperature=0.5,
-        top_k=40,
-        top_p=0.9,
-        max_new_tokens=64,
-        seed=12345,
-        inspect=10,
-    )
-    assert opened.asked[-1] == ("embedded", asked)
+    [(_, asked)] = opened.asked
+    assert (asked.prompt, asked.seed) == (text, seed)
 
 
 def test_a_failure_or_bad_input_is_one_sentence_and_the_next_run_works(page: Page, opened: Script) -> None:
@@ -414,39 +323,9 @@ def test_a_failure_or_bad_input_is_one_sentence_and_the_next_run_works(page: Pag
     expect(said).to_be_hidden()
 
 
-def test_the_second_visitor_waits_and_one_turned_away_by_a_full_queue_can_try_again(
-    page: Page, browser: Browser, serve: Callable[[gr.Blocks], str], tmp_path: Path
-) -> None:
-    """One slot, and a queue of one: the first runs, the second sees its position, the third is turned away."""
-    service = Slow(tmp_path)
-    address = serve(build_page(service))
-    context = browser.new_context()
-    waiting, late = context.new_page(), context.new_page()
-    for each in (page, waiting, late):
-        open_app(each, address)
-
-    service.pause = LONG_RUN
-    page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled()
-    expect(tokens(page).nth(0)).to_be_visible()
-    waiting.click("#run")
-    expect(waiting.locator("#view")).to_contain_text("waiting, number 1 in the queue")
-    late.click("#run")
-    expect(late.locator("#view")).to_contain_text("its queue is full")
-    page.click("#stop")
-    expect(tokens(waiting).nth(0)).to_be_visible()
-    service.pause = 0.0
-    for each in (page, waiting, late):
-        wait_for_end(each)
-    run(late)
-    assert tokens(late).all_text_contents() == tokens(waiting).all_text_contents()
-    context.close()
-    service.close()
-
-
-def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, address: str) -> None:
+def test_a_closed_tab_ends_its_run(script: Script, page: Page, address: str) -> None:
     script.pause = 0.5
-    other = browser.new_context().new_page()
+    other = page.context.new_page()
     open_app(other, address)
 
     def wait_for_runs(count: int) -> None:
@@ -457,21 +336,22 @@ def test_a_closed_tab_ends_its_run(script: Script, browser: Browser, address: st
 
     other.click("#run")
     wait_for_runs(1)
-    other.context.close()
+    other.close()
     wait_for_runs(0)
 
 
-def test_nothing_moves_while_a_run_starts_streams_and_ends(page: Page, opened: Script) -> None:
+def test_nothing_moves_while_a_run_starts_streams_and_ends(page: Page, script: Script, address: str) -> None:
     """Cumulative layout shift, as the browser counts it."""
+    open_app(page, address, moves=True)
     page.set_viewport_size({"width": 1280, "height": 800})
     page.evaluate(
         """() => { window.shift = 0; new PerformanceObserver((list) => {
             for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
         }).observe({ type: "layout-shift" }); }"""
     )
-    opened.pause = 0.02
+    script.pause = 0.02
     run(page)
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(300)
     assert page.evaluate("window.shift") <= 0.02
 
 

@@ -294,11 +294,8 @@ def test_the_address_names_the_state_and_opens_it_again(page: Page, host: Locato
     assert exact(host, "cell=target") == pytest.approx(emitted, abs=0.001)
 
     for wrong in (
-        "play=<b>:1:1",
-        "play=cascade_chow:7:9&case=x",
-        "q=1,2&p=1",
-        "q=-1,1,1,1,1,1&p=0,0,0,0,0,0",
-        "own=)(",
+        "play=<b>:1:1&q=1,2&p=1&own=)(",
+        "play=cascade_chow:7:9&case=x&q=-1,1,1,1,1,1&p=0,0,0,0,0,0",
     ):
         page.goto(f"{address}?tab=playground&{wrong}")
         expect(page.get_by_test_id("outcome")).to_be_visible()

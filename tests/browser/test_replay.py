@@ -320,18 +320,6 @@ def test_a_recorded_run_plays_when_it_is_chosen_and_a_link_to_it_plays_it_again(
     expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING], timeout=60_000)
 
 
-def test_a_page_that_is_loaded_again_still_has_its_run(page: Page, address: str) -> None:
-    view = open_tab(page, address)
-    page.click("#run")
-    expect(view.get_by_test_id("told")).to_be_hidden()
-    expect(view.locator("[data-figure=stop]")).to_have_text(re.compile("ended|reached"), timeout=60_000)
-    text = view.get_by_test_id("token").all_text_contents()
-    assert len(text) > 0
-    page.reload()
-    expect(view.get_by_test_id("token")).to_have_text(text, timeout=60_000)
-    expect(page).to_have_url(re.compile("tab=generate&pair=.*method="))
-
-
 def refused() -> dict[str, tuple[bytes, str]]:
     """Files that must be refused, and a piece of the sentence; tests/hostile/test_traces.py has more."""
     lines = SHELF.load(SHELF.runs[0].key).lines()

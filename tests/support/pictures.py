@@ -28,9 +28,10 @@ def main() -> None:
     """Serve the page, look at it, and save what is seen."""
     app = build_page(Service())
     url = start(app)
-    with chromium() as browser:
+    with chromium() as context:
+        assert context.browser
         for file, (address, width, height) in STILLS.items():
-            page = _open(browser, f"{url}{address}", width, height)
+            page = _open(context.browser, f"{url}{address}", width, height)
             page.wait_for_timeout(6000)
             _still(page).save(file, optimize=True)
             page.close()

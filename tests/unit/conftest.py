@@ -14,6 +14,7 @@ import torch
 from tests.support.tiny import Pairs, tiny_pair
 
 if TYPE_CHECKING:
+    from specviz.engine.engine import Engine
     from specviz.models.pair import ModelPair
 
 
@@ -31,3 +32,17 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
         return tiny_pair(family, tmp_path_factory.mktemp(family), **options)
 
     return of
+
+
+@pytest.fixture(scope="module")
+def pair(pairs: Pairs) -> ModelPair:
+    """A tiny Llama pair in float64, where the laws hold to the last token."""
+    return pairs("llama")
+
+
+@pytest.fixture(scope="module")
+def engine(pair: ModelPair) -> Engine:
+    """An engine on the module's pair."""
+    from specviz.engine.engine import Engine
+
+    return Engine(pair)

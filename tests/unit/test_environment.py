@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import socket
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from specviz.app import server
 from specviz.environment import VARIABLES, Variable, check
 from specviz.errors import SpecvizError
-from specviz.serving.limits import Limits
 
 ROOT = Path(__file__).parents[2]
 NAMES = {name for variable in VARIABLES for name in (variable.name, *variable.aliases)}
@@ -36,25 +33,6 @@ def test_what_switches_take() -> None:
 
     for text, on in (("1", True), ("yes", True), ("TRUE", True), ("0", False), ("off", False)):
         assert CLASS.value({"SPECVIZ_CLASS": text}) is MCP.value({"SPECVIZ_MCP": text}) is on
-
-
-def test_documents_list_every_variable() -> None:
-    """With the default of each limit."""
-    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").partition("## Environment variables")[2]
-    rows = dict(re.findall(r"^\| (`.*?) \| (.*?) \|", text, re.MULTILINE))
-    documented = set(re.findall(r"`([A-Z_]+)`", text))
-    assert documented >= NAMES
-    assert {name for name in documented if name.startswith("SPECVIZ_")} <= NAMES
-    for name, default in asdict(Limits()).items():
-        assert rows[f"`SPECVIZ_{name.upper()}`"] == str(default)
-
-
-def test_no_other_file_reads_them() -> None:
-    for path in (ROOT / "specviz").rglob("*.py"):
-        texts = {
-            node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)
-        }
-        assert path.name == "environment.py" or not texts & NAMES, path
 
 
 def test_an_address_where_nothing_can_listen_is_one_sentence() -> None:

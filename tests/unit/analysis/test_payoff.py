@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from specviz.analysis.payoff import measurements, split_cost
-from specviz.engine.plan import expected_tokens
 
 
 @pytest.mark.parametrize(("check", "rest"), [(0.0, 0.0), (0.2, 0.1), (0.05, 0.0)])
@@ -32,13 +31,3 @@ def test_every_recorded_measurement_can_be_drawn_and_the_embedded_pair_opens() -
         assert min(each.draft, each.check, each.rest) >= 0
         assert each.speed_ups
         assert all(one.low <= one.value <= one.high for one in each.speed_ups)
-
-
-def test_the_sum_of_costs_predicts_what_fit_measured() -> None:
-    """At one acceptance rate for all positions: coarser than fit's own prediction, but no other story."""
-    for each in measurements():
-        if each.group == "Lossless, by draft length":
-            for one in each.speed_ups:
-                k = one.draft_length
-                cost = 1 + each.draft * k + each.check * (k - 1) + each.rest
-                assert expected_tokens(each.kept, k) / cost == pytest.approx(one.value, rel=0.25)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -15,31 +14,22 @@ import pytest
 import torch
 
 from specviz import __main__ as shell
-from specviz.analysis.sweep.claim import MODELS, claim, of_hundred
+from specviz.analysis.sweep.claim import claim
 from specviz.analysis.sweep.folder import Header, Recorded, SweepFolder, open_recorded, shown_sweeps
 from specviz.analysis.sweep.grid import LENIENCES, Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item, Items, load_items
 from specviz.analysis.sweep.results import Sample
 from specviz.analysis.sweep.sweep import Sweep
-from specviz.cli.sweep_job import report
-from specviz.core.methods import METHODS, OWN_RULE
+from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution
 from specviz.core.target import acceptance_and_residual
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, TraceError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
-from tests.support.tiny import tiny_pair
 
-DOCS = Path(__file__).parents[3] / "docs"
-REPORTS = {"sweep": DOCS / "results.md", "sweep-specialist": DOCS / "specialist.md"}
 PROMPTS = ("The quick brown fox", "A small drafter", "def add(a, b):")
 SMALL = SweepGrid(points=2, temperatures=(0.0, 0.8), trials=2, max_new_tokens=6, timed=1, seed=5)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture
@@ -348,35 +338,7 @@ def test_a_disk_that_is_full_is_a_sentence(
 # --- the project's own
 
 
-@pytest.fixture(scope="module")
-def shelf() -> Recorded:
-    recorded = open_recorded()
-    assert recorded is not None
-    return recorded
-
-
-def test_the_recorded_sweep_is_whole(shelf: Recorded) -> None:
-    """All methods but a rule of one's own, at least five leniences each, three temperatures, every item."""
-    results = shelf.results
-    assert results.complete
-    assert results.temperatures == [0.0, 0.5, 1.0]
-    assert results.items == len(shelf.items) >= 150
-    wanted = {"accuracy", "distance", "rejection_rate", "relative_latency"}
-    for temperature in results.temperatures:
-        points = results.at(temperature)
-        counts = Counter(point.setting.method for point in points)
-        matching = {name for name, each in METHODS.items() if each.matches}  # they write the verifier's texts
-        assert counts.keys() == METHODS.keys() - {OWN_RULE} - matching
-        assert all(count >= (5 if METHODS[name].has_lenience else 1) for name, count in counts.items())
-        assert all(point.samples == results.items and wanted <= point.figures.keys() for point in points)
-
-
-SHELVES = pytest.mark.parametrize(
-    "recorded", [pytest.param(each, id=each.name) for each in shown_sweeps().values()]
-)
-
-
-@SHELVES
+@pytest.mark.parametrize("recorded", shown_sweeps().values(), ids=lambda each: each.name)
 def test_the_recorded_results_and_the_sentences_are_those_of_the_recorded_texts_scored_again(
     recorded: Recorded,
 ) -> None:
@@ -391,25 +353,3 @@ def test_the_recorded_results_and_the_sentences_are_those_of_the_recorded_texts_
     assert again == store.results()
     for temperature in again.temperatures:
         assert claim(again, temperature).headline == claim(recorded.results, temperature).headline
-
-
-def test_the_specialists_cascade_answers_more_than_both_of_its_models() -> None:
-    """At temperature 0, by a fifth of the questions; the page opens on that sentence."""
-    recorded = next(iter(shown_sweeps().values()))
-    found = claim(recorded.results, 0.0)
-    alone = [recorded.results.point(0.0, name) for name in MODELS]
-    assert found.shown
-    best = found.shown.figures["accuracy"].value
-    for model in alone:
-        assert model
-        assert best - model.figures["accuracy"].value >= 0.2
-    assert found.shown.beats_both == "surely"
-    assert f"answers {of_hundred(best)} of 100 questions right, the verifier alone" in found.headline
-
-
-@SHELVES
-def test_the_report_is_what_the_command_writes(recorded: Recorded) -> None:
-    name = recorded.name
-    pictures = {t: Path(f"../assets/{name}/rejection-rate-{t:g}.svg") for t in recorded.results.temperatures}
-    assert all((DOCS / path).is_file() for path in pictures.values())
-    assert report(recorded, pictures) == REPORTS[name].read_text(encoding="utf-8")

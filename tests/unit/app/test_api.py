@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pytest
 
-from specviz.app import answers, api, running
+from specviz.app import api, running
 from specviz.app.api import wire_api
 from specviz.engine.events import Decided, Event, Finished, Loading, Started, Waiting
 from specviz.errors import PairError, RequestError
@@ -69,19 +67,6 @@ def test_the_help_of_a_number_has_its_bounds() -> None:
     for name, setting in SETTINGS.items():
         for bound in (setting.low, setting.high):
             assert bound is None or f"{bound:g}" in api.HELP.get(name, "") or not setting.endpoints, name
-
-
-def test_the_document_says_what_the_endpoints_say() -> None:
-    """docs/api.md has the arguments and the fields of answers in the words that programs and assistants get."""
-    rows = [
-        f"| `{each.name}` | {api.kind_in_words(each.annotation)} | {default} | {api.HELP[each.name]} |"
-        for each in api.parameters_of("generate")
-        for default in ["" if each.default is each.empty else f"`{json.dumps(each.default)}`"]
-    ]
-    fields = answers.SO_FAR | answers.WAITING | answers.FIGURES | answers.TRACE | answers.PARTING
-    rows += [f"| `{name}` | {words} |" for name, (_, words) in fields.items()]
-    lines = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8").splitlines()
-    assert [row for row in rows if row.replace("|  |", "| |") not in lines] == []
 
 
 @pytest.fixture(scope="module")

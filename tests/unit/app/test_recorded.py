@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,6 @@ from specviz.app.components.trace_view import TraceView
 from specviz.app.page import build_page
 from specviz.app.tabs import generate, idea, panes
 from specviz.errors import TraceError
-from specviz.schema.trace import Run
-from specviz.serving.limits import Limits
 
 
 def without_index() -> RecordedRuns:
@@ -36,18 +33,3 @@ def test_the_page_opens_without_the_recorded_runs_and_says_so(
     [view] = [each for each in build_page().blocks.values() if isinstance(each, TraceView)]
     [line] = view.value.splitlines()
     assert json.loads(line)["type"] == "error"
-
-
-def test_a_recorded_run_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: Counter[str] = Counter()
-    load = Run.load
-
-    def counted(file: Path) -> Run:
-        parsed[file.name] += 1
-        return load(file)
-
-    monkeypatch.setattr(Run, "load", counted)
-    _, form = generate.show_recorded("lossless", Limits())
-    assert form["method"] == "speed"
-    assert parsed["lossless.jsonl"] == 1
-    assert set(parsed.values()) == {1}

@@ -24,12 +24,6 @@ from specviz.core.methods import METHODS
 from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS
 from specviz.schema.trace import Run
-from tests.support.tiny import tiny_pair
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture(autouse=True)

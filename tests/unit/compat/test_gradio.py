@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import gradio.state_holder
 import pytest
-from fastapi.testclient import TestClient
-from gradio.routes import App, templates
+from gradio.routes import templates
 
 from specviz.compat import gradio as compat
-from specviz.compat.gradio import LastingBlocks, has_file  # type: ignore[attr-defined]  # where gradio wrote a stub
+from specviz.compat.gradio import LastingBlocks  # type: ignore[attr-defined]  # where gradio wrote a stub
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +26,6 @@ def page() -> LastingBlocks:
 
 
 # ---- addresses and files
-
-
-def test_a_file_is_served_under_the_address_that_is_given(page: LastingBlocks) -> None:
-    address = compat.served_address(Path(__file__))
-    with TestClient(App.create_app(page, app_kwargs={}, mcp_server=False)) as client:
-        assert client.get(f"/{address}").text == Path(__file__).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("values", [[{"path": "a"}], [1, [{"x": {"path": "b"}}]]])
-def test_every_file_among_the_values_is_found(values: list[Any]) -> None:
-    """Files are found wherever gradio would look for them, and nothing else is one."""
-    assert has_file(values), "Gradio looks for files in values in another way: see `has_file`."
-    assert not has_file([1, "path", {"paths": []}])
 
 
 # ---- a server that stays up
@@ -56,19 +41,6 @@ def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) ->
     found = asyncio.run(page.postprocess_data(block_fn, given, None))
     update = {"__type__": "update"}
     assert found == [update, update | {"value": "x"}, update | {"props": {"own": 2}}, update]
-
-
-def test_what_a_html_shows_arrives_and_is_not_kept(page: LastingBlocks) -> None:
-    """Neither its props nor its value stay in the session, and its other settings still arrive."""
-    with page:
-        html = gr.HTML(visible=False, own="")
-        html.change(lambda: None, None, html)
-    session = gradio.state_holder.SessionState(page)
-    block_fn = page.fns[max(page.fns)]
-    given = gr.update(value="x", visible=True, own="secret")
-    [found] = asyncio.run(page.postprocess_data(block_fn, given, session))
-    assert found == {"__type__": "update", "value": "x", "visible": True, "props": {"own": "secret"}}
-    assert session.blocks_config.blocks[html._id] is html
 
 
 def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:

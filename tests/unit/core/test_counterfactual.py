@@ -15,9 +15,9 @@ from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.target import Target, acceptance_and_residual
 from specviz.engine.engine import Engine
+from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, Token
-from tests.support.tiny import tiny_pair
 
 PROMPT = "The quick brown fox jumps over"
 BOTH = [
@@ -31,8 +31,8 @@ UNBOUNDED = 1e6
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    return Engine(tiny_pair("llama", tmp_path_factory.mktemp("pair")), max_sequences=64)
+def engine(pair: ModelPair) -> Engine:
+    return Engine(pair, max_sequences=64)
 
 
 @pytest.fixture(scope="module")

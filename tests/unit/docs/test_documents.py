@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
-from typer.main import get_command
 
-from specviz.cli.main import app as shell
 from tests.support.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[3]
@@ -27,18 +24,6 @@ def test_the_space_is_accepted() -> None:
     assert gradio.specifier.contains(front["sdk_version"])
     assert len(front["short_description"]) <= 60
     assert all((ROOT / front[name]).is_file() for name in ("app_file", "thumbnail"))
-
-
-@pytest.mark.parametrize("block", re.findall(r"```sh\n(.*?)```", DEPLOY, re.DOTALL))
-def test_commands_can_be_typed(block: str) -> None:
-    """Every line reads as a shell reads it, and SpecViz's own commands take the options given."""
-    for line in block.splitlines():
-        words = shlex.split(line)
-        assert words
-        if "-m" in words and words[words.index("-m") + 1] == "specviz":
-            name, *options = words[words.index("-m") + 2 :]
-            command = get_command(shell).commands[name]  # type: ignore[attr-defined]
-            assert command.make_context(name, options).params
 
 
 def test_the_readmes_python_example_runs(

@@ -30,16 +30,6 @@ PROMPT = "The quick brown fox jumps over"
 BOTH = [name for name in PAPER if METHODS[name].drafts and METHODS[name].verifies]
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def engine(pair: ModelPair) -> Engine:
-    return Engine(pair)
-
-
 def one(engine: Engine, **settings) -> Run:
     [run] = engine.generate(Request(**{"prompt": PROMPT, "max_new_tokens": 40} | settings))
     return run

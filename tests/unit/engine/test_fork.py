@@ -14,19 +14,14 @@ from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, Token, parse_trace
-from tests.support.tiny import tiny_pair
+from tests.support.tiny import Pairs
 
 PROMPT = "The quick brown fox jumps over"
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return replace(tiny_pair("llama", tmp_path_factory.mktemp("pair")), eos_token_ids=frozenset())
-
-
-@pytest.fixture(scope="module")
-def engine(pair: ModelPair) -> Engine:
-    return Engine(pair)
+def pair(pairs: Pairs) -> ModelPair:
+    return replace(pairs("llama"), eos_token_ids=frozenset())
 
 
 def one(engine: Engine, **settings: Any) -> Run:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.core.compiled import compiled_backend
 from specviz.engine.engine import Engine
 from specviz.engine.pair import Pair
 from specviz.errors import RequestError
@@ -56,7 +55,3 @@ def test_a_setting_beyond_its_limit_is_refused(asked: dict[str, Any], pair: Pair
 def test_any_seed_can_be_recorded(pair: Pair) -> None:
     run = pair.generate("hello", max_new_tokens=2, seed=2**63 - 1, inspect=100)
     assert "".join(run.lines())
-
-
-def test_the_compiled_backend_serves_here() -> None:
-    assert compiled_backend() is not None

@@ -20,16 +20,6 @@ from tests.support.tiny import FAMILIES, tiny_pair
 PROMPT = "The quick brown fox jumps over the lazy dog"
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def engine(pair: ModelPair) -> Engine:
-    return Engine(pair)
-
-
 def decided(run: Run) -> tuple[list[int], list[bool]]:
     """Token ids and verdicts."""
     return run.token_ids, run.accepted

@@ -28,20 +28,15 @@ from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.integrations.lm_eval import SOURCE, HarnessModel, TaskItems, load_tasks
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
-from tests.support.tiny import END, tiny_pair
+from tests.support.tiny import END, Pairs, tiny_pair
 
 NAME = "local_arithmetic"
 CONTEXTS = ("The quick brown fox", "print(add(12,", "A small drafter proposes; a large", "naïve")
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def chat_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("qwen2", tmp_path_factory.mktemp("tiny"), chat=True)
+def chat_pair(pairs: Pairs) -> ModelPair:
+    return pairs("qwen2", chat=True)
 
 
 def asked(kind: str, *arguments: tuple[Any, ...]) -> list[Instance]:

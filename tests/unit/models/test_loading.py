@@ -22,7 +22,6 @@ from transformers import (
     AutoModelForCausalLM,
     BartConfig,
     FalconConfig,
-    LlamaForCausalLM,
     PretrainedConfig,
     Qwen3Config,
     RwkvConfig,
@@ -34,7 +33,6 @@ from specviz.models.availability import describe_pairs
 from specviz.models.loading import load_pair
 from specviz.models.registry import DEFAULT_PAIR, PAIRS, AssetSource
 from specviz.models.servable import check_config
-from specviz.runtime.cpu.fused.runner import FusedModel
 from tests.support.tiny import tiny_tokenizer
 from tests.unit.models.helpers import refusal, response, spec_of
 
@@ -174,32 +172,6 @@ def test_running_out_of_memory_is_said_and_frees_what_was_loaded(
         assert [it() for it in loaded] == [None]
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("key", ["embedded", "embedded-skip"])
-def test_the_real_embedded_pair_answers_and_drafts(key: str) -> None:
-    pair = load_pair(key, device="cpu")
-    assert isinstance(pair.verifier, LlamaForCausalLM)
-    assert (pair.vocabulary_size, pair.context_length, pair.is_chat) == (49152, 8192, True)
-    assert pair.eos_token_ids == {2}
-    drafter, verifier = pair.drafter_model, pair.verifier_model
-    assert isinstance(drafter, FusedModel)
-    assert isinstance(verifier, FusedModel)
-    assert pair.precision == "Q4_1, Q8_0 weights, exact activations"
-    counts = [sum(each.numel() for each in model.parameters()) for model in (pair.drafter, pair.verifier)]
-    assert counts == [PAIRS[key].drafter_parameters, PAIRS[key].verifier_parameters]
-    assert (drafter.decoder._arena is verifier.decoder._arena) == (key == "embedded-skip")
-    tokens = pair.tokenizer.tokenize("Steps:\n\n1. x = 25 <|im_end|>")
-    # Digits come apart first: else the line breaks would be read as two tokens.
-    assert tokens == ["Steps", ":", "ĊĊ", "1", ".", "Ġx", "Ġ=", "Ġ", "2", "5", "Ġ", "<|im_end|>"]
-    if key != "embedded":
-        return
-    chat = [{"role": "user", "content": "What is the capital of France?"}]
-    options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
-    answer = pair.verifier.generate(
-        **pair.tokenizer.apply_chat_template(chat, **options), max_new_tokens=8, do_sample=False
-    )
-    assert "Paris" in pair.tokenizer.decode(answer[0])
 
 
 # ---- what the torch runner serves ------------------------------------------------------------------------

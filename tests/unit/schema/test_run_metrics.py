@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -46,37 +45,6 @@ def test_ours_without_a_bonus_token_by_examined_tokens() -> None:
         time_per_output_token=0.625 / 6,  # 0.5 + 0.125, for 5 + 1 tokens
         tokens_per_second=8 / 1.375,
     )
-
-
-def test_vllms_counters_give_its_figures() -> None:
-    """Its engine would have drafted all K tokens of each round and emitted a bonus token after the second."""
-    drafts = draft_tokens = accepted = 0
-    per_position = [0] * 5
-    for each in run().rounds:  # observe_draft, once per step
-        drafts, draft_tokens, accepted = (
-            drafts + 1,
-            draft_tokens + each.draft_length,
-            accepted + each.accepted,
-        )
-        for position in range(each.accepted):
-            per_position[position] += 1
-    assert (drafts, draft_tokens, accepted, per_position) == (3, 13, 6, [2, 1, 1, 1, 1])
-    assert Fraction(accepted, draft_tokens) == Fraction(6, 13)  # draft acceptance rate
-    metrics = run().metrics()
-    assert metrics.mean_acceptance_length == 1 + accepted / drafts == 3
-    assert metrics.acceptance_rate_per_position == [count / drafts for count in per_position]
-
-
-def test_sglangs_accept_length_is_ours_with_the_bonus_token() -> None:
-    """Tokens / verifications: 9 / 3 with the bonus token of the round that was accepted whole, 8 / 3 without."""
-    rounds, metrics = run().rounds, run().metrics()
-    whole = sum(each.accepted == each.draft_length for each in rounds)
-    completion_tokens = sum(len(each.tokens) for each in rounds) + whole
-    assert (whole, completion_tokens) == (1, 9)
-    assert metrics.mean_acceptance_length == completion_tokens / len(rounds)
-    assert metrics.block_efficiency == pytest.approx(metrics.mean_acceptance_length - whole / len(rounds))
-    steps = [sum(each.accepted == length for each in rounds) for length in range(6)]
-    assert metrics.acceptance_histogram == steps == [1, 1, 0, 0, 0, 1]
 
 
 def test_what_cannot_be_counted_is_none() -> None:

@@ -26,11 +26,6 @@ PROMPT = "The quick brown fox"
 METHODS = ("verifier_only", "speed", "cascade_tokenV3", "drafter_only")
 
 
-@pytest.fixture
-def pair(pairs: Pairs) -> ModelPair:
-    return pairs("llama")
-
-
 def requests(*methods: str, **settings: Any) -> list[Request]:
     options = {"prompt": PROMPT, "seed": 3, "max_new_tokens": 24, "inspect": 2} | settings
     return [Request(method=method, **options) for method in methods]

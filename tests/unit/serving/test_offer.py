@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from specviz.engine.pair import load_pair
 from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS, HubSource
 from specviz.serving import offer
 from specviz.serving.offer import Hardware, choose, own_pairs
-from tests.support.tiny import tiny_pair
 
 GB = 10**9
 EMBEDDED = ["embedded", "embedded-specialist", "embedded-skip", "embedded-lookup"]
@@ -179,15 +177,3 @@ def test_a_container_has_what_it_was_given(tmp_path: Path, monkeypatch: pytest.M
     assert machine > GB
     monkeypatch.setattr(offer, "_CGROUP_LIMITS", [*map(str, limits)])
     assert offer.find_hardware({}) == Hardware(123456)
-
-
-def test_an_own_pair_of_folders_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is loaded without the hub, and no path is shown."""
-    same = tiny_pair("llama", tmp_path).generate("The fox", seed=1, max_new_tokens=8)
-    monkeypatch.setenv("SPECVIZ_OWN_PAIRS", f"mine={tmp_path}/drafter>{tmp_path}/verifier")
-    offer.offered_pairs.cache_clear()
-    pair = load_pair(offer.offered_pairs()["mine"], device="cpu", dtype="float64")
-    offer.offered_pairs.cache_clear()
-    run = pair.generate("The fox", seed=1, max_new_tokens=8)
-    assert (pair.key, run.text) == ("mine", same.text)  # type: ignore[union-attr]
-    assert str(tmp_path) not in repr(run) + repr(pair)

@@ -7,7 +7,6 @@ import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import torch
 
 from specviz import __main__ as shell
 from specviz.errors import EngineError, RequestError
-from specviz.models import smollm2
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
 from specviz.runtime.model_runner import position_bytes
@@ -74,28 +72,6 @@ def test_flashspec_writes_the_verifiers_greedy_text(bed: Bed) -> None:
     by_key = {each.key: each for each in contenders.contenders(bed)}
     asked = Request(token_ids=[5, 6, 7], temperature=0.0, max_new_tokens=9)
     assert by_key["flashspec"].write(asked).token_ids == by_key["verifier_only"].write(asked).token_ids
-
-
-def test_llama_cpp_generates_and_evaluates(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways read the prompt and then a token at a time; only one of them samples."""
-    passes: list[list[int]] = []
-
-    def generate(prompt: list[int], **_: Any) -> Any:
-        passes.append(list(prompt))
-        while True:
-            yield 7
-
-    model = SimpleNamespace(ctx=None, reset=lambda: None, set_seed=lambda _: None, generate=generate)
-    model.eval = lambda ids: passes.append(list(ids))
-    library = SimpleNamespace(Llama=lambda *_, **__: model, llama_set_n_threads=lambda *_: None)
-    monkeypatch.setitem(sys.modules, "llama_cpp", library)
-    monkeypatch.setattr(smollm2, "gguf_file", lambda: Path("file"))
-    monkeypatch.setattr(smollm2, "MODEL_NAME", bed.plain.verifier_name)
-    by_key = {each.key: each for each in contenders.contenders(bed)}
-    asked = Request(token_ids=[5, 6], temperature=0.0, max_new_tokens=3)
-    assert by_key["llama.cpp"].write(asked).token_ids == [7, 7, 7]
-    assert by_key["llama.cpp-eval"].write(asked).tokens == 3
-    assert passes == [[5, 6], [5, 6], [6], [6]]
 
 
 def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition(bed: Bed) -> None:

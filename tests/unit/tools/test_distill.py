@@ -40,7 +40,7 @@ from specviz.tools.distill.student import (
     round_to_four_bits,
 )
 from specviz.tools.distill.texts import Texts
-from specviz.tools.distill.training import Training, TrainingBatches
+from specviz.tools.distill.training import Training
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
 SETTINGS = DistillationSettings(
@@ -219,20 +219,6 @@ def test_made_prompts_end_when_the_templates_are_exhausted(
     assert set(made_prompts(random.Random(1))) == numbered | {"Tea or milk?", "Milk or tea?"}
 
 
-def test_no_more_texts_are_taken_than_hold_the_tokens_asked_for() -> None:
-    texts = Texts([[1, 2, 3], [4, 5], [6, 7, 8]], [1, 1, 0])
-    assert [texts.first(tokens).sequences for tokens in (1, 3, 4, 99)] == [
-        texts.sequences[:count] for count in (1, 2, 3, 3)
-    ]
-
-
-def test_repeated_texts_are_left_out() -> None:
-    seen = set[tuple[int, ...]]()
-    first = Texts([[5, 6, 7], [5, 8], [5, 6, 7]], [1, 1, 1]).without(seen)
-    assert first == Texts([[5, 6, 7], [5, 8]], [1, 1])
-    assert Texts([[5, 8], [5, 9]], [1, 1]).without(seen) == Texts([[5, 9]], [1])
-
-
 def test_a_small_vocabulary_leaves_lossless_text_alone(verifier: Any) -> None:
     """Law 5: the drafter reads all tokens and proposes only those that it knows; greedy text is the verifier's."""
     model, tokenizer = verifier
@@ -272,18 +258,6 @@ def test_the_gradient_is_that_of_kl_and_total_variation(sharpness: float) -> Non
     gradient, acceptance = loss_gradient(scores, p, sharpness)
     torch.testing.assert_close(gradient, scores.grad)
     torch.testing.assert_close(acceptance, 1 - variation.detach())
-
-
-def test_batches_mask_the_shared_opening_and_the_padding(verifier: Any) -> None:
-    texts = Texts([[5, 6, 7, 8, 9], [5, 6, 9, 4]], [4, 3])
-    batches = TrainingBatches(SETTINGS, texts, verifier[0], torch.arange(len(verifier[1])), None)
-    assert len(batches) == 1
-    batch, again = batches.take(0), batches.take(0)
-    assert batch.ids.tolist() == [[5, 6, 9, 4, 0], [5, 6, 7, 8, 9]]
-    assert batch.shared == 2
-    assert batch.mask.tolist() == [[True, False, False], [True, True, False]]
-    assert batch.p.shape == (3, len(verifier[1]))
-    assert torch.equal(batch.p, again.p)
 
 
 def test_four_bits_are_those_of_gguf() -> None:

@@ -34,11 +34,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
-    return tiny_pair("llama", tmp_path_factory.mktemp("float64"))
-
-
 def test_at_temperature_0_the_calls_of_every_draft_length_are_foretold_exactly(pair: ModelPair) -> None:
     """One reading of the verifier's text says how many verifier calls lossless decoding takes, whatever K is."""
     lengths = (1, 2, 3, 5, LONGEST)

@@ -10,16 +10,13 @@ import pytest
 
 from specviz import __main__ as shell
 from specviz.analysis.recorded_runs import (
-    FOLDER,
     INSPECTED,
     RACERS,
     Comparison,
     Race,
     RecordedPane,
-    branch_file,
     read_recorded_runs,
 )
-from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
 from specviz.errors import EngineError, TraceError
 from specviz.models.pair import ModelPair
@@ -60,42 +57,6 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     return pair
 
 
-def test_every_recorded_run_is_small_and_as_requested() -> None:
-    recorded = read_recorded_runs()
-    assert len(recorded.runs) >= 6
-    assert [run.key for run in recorded.runs] == KEYS
-    branches = {
-        branch_file(key, each)
-        for key in KEYS
-        for each, run in recorded.branches(key).items()
-        if run is not None
-    }
-    names = {file.name for file in FOLDER.iterdir()}
-    assert names == {"index.json", *(f"{key}.jsonl" for key in FILES), *branches}
-    assert recorded.lessons == tuple(LESSON_RECORDINGS)
-    for key, (pair, request) in ASKED.items():
-        run = recorded.load(key)
-        for name in ("method", "lenience", "draft_length", "temperature", "seed", "inspect", "prompt"):
-            assert getattr(run, name) == getattr(request, name), (key, name)
-        assert run.tokens
-        assert run.pair == pair
-        assert (FOLDER / f"{key}.jsonl").stat().st_size <= 200_000
-
-
-def test_recorded_comparisons_are_small_and_differ_only_in_what_they_compare() -> None:
-    recorded = read_recorded_runs()
-    assert [each.key for each in recorded.comparisons][: len(COMPARISONS)] == list(COMPARISONS)
-    for told in recorded.comparisons:
-        runs = [recorded.load(pane.run) for pane in told.panes]
-        assert 2 <= len(runs) <= 4
-        shared = {(run.prompt, run.temperature, run.seed, run.max_new_tokens, run.verifier) for run in runs}
-        assert len(shared) == 1, told.key
-        assert len({(run.method, run.lenience, run.pair) for run in runs}) == len(runs), told.key
-        assert all(pane.quality is not None for pane in told.panes)
-        assert sum((FOLDER / f"{pane.run}.jsonl").stat().st_size for pane in told.panes) < 200_000
-    assert not any(recorded.load(key).alternatives for key in COMPARED)
-
-
 def test_a_comparison_of_another_pair_outlives_a_new_recording(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,45 +70,6 @@ def test_a_comparison_of_another_pair_outlives_a_new_recording(
     assert [each.key for each in comparisons] == [*COMPARISONS, "other"]
     assert set(runs) == {*COMPARED, "lossless", "token-rule"}
     assert runs["lossless"].token_ids == shelf.load("lossless").token_ids
-
-
-def test_branches_continue_a_recorded_run_at_other_leniences() -> None:
-    """A branch has only the tokens after the fork, so that it is small."""
-    recorded, parted = read_recorded_runs(), 0
-    for told in recorded.runs:
-        run, branches = recorded.load(told.key), recorded.branches(told.key)
-        asked = () if told.key == INSPECTED else LENIENCES.get(run.method, ())
-        assert set(branches) == set(asked) - {run.lenience}
-        for lenience, branch in branches.items():
-            if branch is None:
-                continue
-            parted += 1
-            assert branch.continues
-            kept = branch.continues.tokens
-            assert (branch.method, branch.lenience, branch.seed) == (run.method, lenience, run.seed)
-            assert branch.prompt_ids == [*run.prompt_ids, *run.token_ids[:kept]]
-            assert branch.token_ids[0] != [*run.token_ids, None][kept]
-            assert (FOLDER / branch_file(told.key, lenience)).stat().st_size <= 1000 * (
-                len(branch.tokens) + 2
-            )
-    assert parted >= 10
-
-
-def test_the_race_is_two_lossless_greedy_runs_of_one_text() -> None:
-    recorded = read_recorded_runs()
-    assert recorded.race
-    assert recorded.race.repetitions >= 3
-    alone, drafted, inspected = map(recorded.load, (*RACERS, INSPECTED))
-    assert (alone.method, drafted.method, drafted.lenience) == ("verifier_only", "speed", 0)
-    assert alone.temperature == drafted.temperature == 0
-    assert (alone.prompt_ids, alone.token_ids) == (drafted.prompt_ids, drafted.token_ids)
-    assert alone.verifier_calls == len(alone.tokens) > drafted.verifier_calls
-    assert any(token.draft for token in drafted.tokens)
-    assert alone.neighbours == drafted.neighbours == 0
-    assert (alone.inspect, drafted.inspect) == (0, 0)
-    for one, other in zip(drafted.tokens, inspected.tokens, strict=True):
-        assert other.top
-        assert (one.id, one.accepted, one.draft) == (other.id, other.accepted, other.draft)
 
 
 def test_the_command_records_all_of_them(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import httpx
@@ -170,12 +171,11 @@ def slow_hub(hub: StandInHub) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow_hub")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(("phase", "how"), zip(PHASES, cycle((signal.SIGINT, signal.SIGTERM)), strict=False))
 def test_a_signal_ends_the_server_and_its_children_in_every_phase(
     phase: str, how: signal.Signals, start: Start, tmp_path: Path
 ) -> None:
-    """The folder of what was fetched from the index is taken away."""
+    """By either signal, in turn. The folder of what was fetched from the index is taken away."""
     code = _SERVES if phase == "writing" else _SERVES_NO_PAGE
     with start(PHASES[phase][0], code=code) as server:
         server.reaches(phase)
@@ -187,24 +187,26 @@ def test_a_signal_ends_the_server_and_its_children_in_every_phase(
     assert not list((tmp_path / "cache").glob("*partial*"))
 
 
-def test_a_server_that_was_killed_in_every_phase_has_left_nothing_that_is_believed(
+def test_a_server_that_was_killed_while_it_fetched_or_compiled_has_left_nothing_that_is_believed(
     hub: StandInHub, start: Start, tmp_path: Path
 ) -> None:
     """Nor a child process. The next server deletes what was half downloaded, and works."""
-    for phase, (pair, _) in PHASES.items():
-        code = _SERVES if phase == "writing" else _SERVES_NO_PAGE
-        with hub.plays(Slow(100_000), "*", "*.safetensors"), start(pair, code=code) as server:
+    for phase in ("fetching from the index", "fetching from the hub", "compiling"):
+        with (
+            hub.plays(Slow(100_000), "*", "*.safetensors"),
+            start(PHASES[phase][0], code=_SERVES_NO_PAGE) as server,
+        ):
             server.reaches(phase)
             server.end(signal.SIGKILL)
     left = [*tmp_path.rglob("*partial-*"), *tmp_path.rglob("*.incomplete")]
     assert len(left) > 1
     with start("embedded", code=_SERVES_NO_PAGE) as server:
         server.reaches("fetching from the index")
-    for pair in ("gpt2", "own"):
-        with start(pair) as server:
-            visitor = server.visitor()
+    with start("gpt2,own") as server:
+        visitor = server.visitor()
+        for pair in ("gpt2", "own"):
             assert visitor.write(pair)
-            assert not visitor.unfinished()
+        assert not visitor.unfinished()
     assert not [each for each in left if each.exists()]
 
 

@@ -34,17 +34,23 @@ atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True
 
 
 GROUPS = {
-    "tests/browser/test_every_pair.py": "hub",
+    "tests/e2e/test_every_pair.py": "hub",
     "tests/browser/test_hub.py": "hub",
     "tests/e2e/test_hub_faults.py": "hub",
+    "tests/browser/test_compare.py": "runs",
+    "tests/browser/test_forks.py": "runs",
+    "tests/browser/test_link.py": "runs",
+    "tests/browser/test_page.py": "runs",
     "tests/browser/": "page",
     "tests/e2e/": "embedded",
+    "tests/hostile/test_faults.py": "faults",
+    "tests/hostile/": "hostile",
 }
 """Tests that run in one process, by the beginning of their path: a group shares a server, a browser or a loaded pair.
 
-Other files are groups of their own.
+Those in a browser are two groups, because one would take longer than all other tests. Other files are groups of their own.
 """
-LONGEST = ("page", "hub", "embedded")
+LONGEST = ("page", "runs", "faults", "hub", "embedded", "hostile")
 
 
 def group_of(nodeid: str) -> str:
@@ -113,8 +119,7 @@ def visitor(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     home = tmp_path_factory.mktemp("home")
     more = {
         "SPECVIZ_PAIRS": "1",
-        "SPECVIZ_PAIRS_OFFERED": f"{FIRST},distilgpt2,opt,qwen2.5,gemma2",
-        "STAND_IN_DISK": str(home / "room"),
+        "SPECVIZ_PAIRS_OFFERED": f"{FIRST},opt,qwen2.5,gemma2",
     }
     with served(hub, home, **more) as address:
         found = Visitor(hub, home, address)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from urllib.parse import urlencode
 
-import pytest
-from gradio_client.exceptions import AppError
 from playwright.sync_api import Page, expect
 
 from specviz.app.controls import NOT_NOW
 from specviz.models.availability import GATED
 from specviz.models.registry import PAIRS
 from tests.browser.driving import choose, run, wait_for_end
-from tests.support.hub_visitor import FIRST, PROMPT, SETTINGS, Visitor
+from tests.support.hub_visitor import PROMPT, SETTINGS, Visitor
 from tests.support.stand_in_hub import Answer, Slow
 from tests.support.stand_in_hub.served import SECONDS
 
@@ -84,17 +82,3 @@ def test_a_pair_that_cannot_be_had_is_grey_says_why_and_does_not_run(visitor: Vi
     wait_for_end(page)
     assert text(page) == before
     assert not [path for _, path in visitor.hub.asked[asked:] if "/resolve/" in path and "google" in path]
-
-
-def test_a_pair_is_not_unloaded_while_a_text_is_written_on_it(visitor: Visitor, page: Page) -> None:
-    """A request for another pair meanwhile is refused in a sentence; the text ends right, and then both pairs work."""
-    expected = visitor.write(FIRST, 512)
-    opened(page, visitor, tokens=512)
-    page.click("#run")
-    expect(page.locator("#stop")).to_be_enabled(timeout=WAIT)
-    expect(page.locator("#view").get_by_test_id("token").first).to_be_attached(timeout=WAIT)
-    with pytest.raises(AppError, match=r"no other model pair can be loaded while GPT-2 .* in use"):
-        visitor.write("distilgpt2")
-    wait_for_end(page, SECONDS / 60)
-    assert text(page) == expected
-    assert visitor.write("distilgpt2")

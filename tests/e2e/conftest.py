@@ -53,7 +53,7 @@ class Listening(Service):
         return sum(tally.finished[reason] for tally in self.status())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def service(embedded: Pair) -> Iterator[Listening]:
     service = Listening()
     service.visitors = []
@@ -61,7 +61,7 @@ def service(embedded: Pair) -> Iterator[Listening]:
         yield service
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def address(service: Listening) -> Iterator[str]:
     """Where the page is served."""
     page = build_page(service)

@@ -15,7 +15,6 @@ import httpx
 import jsonschema
 import pytest
 from gradio_client import Client
-from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
@@ -26,7 +25,6 @@ from tests.support.waiting import wait_until
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:7860"
-LONG = {"prompt": "Tell me a long story.", "max_new_tokens": 400, "seed": 5}
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +80,6 @@ def test_client_and_assistant_are_offered_the_four_endpoints_and_no_others(
     assert all(each["description"] for tool in tools for each in tool.inputSchema["properties"].values())
 
 
-def test_a_visitor_may_have_so_many_runs(service: Listening, address: str) -> None:
-    """A client is one visitor: beyond its share it is told so, and what it has goes on."""
-    client = Client(address, verbose=False)
-    jobs = [client.submit(**LONG, api_name="/generate") for _ in range(service.limits.per_visitor)]
-    wait_until(lambda: all(job.outputs() for job in jobs))
-    assert {visitor.session for visitor in service.visitors[-len(jobs) :]} == {client.session_hash}
-    with pytest.raises(AppError, match="as one visitor may have"):
-        client.predict(**LONG, api_name="/generate")
-    assert not any(job.done() for job in jobs)
-    cancelled = service.ended("cancelled")
-    for job in jobs:
-        job.cancel()
-    wait_until(lambda: service.ended("cancelled") == cancelled + len(jobs))
-
-
 def mcp(address: str, work: Callable[[ClientSession], Awaitable[Any]]) -> Any:
     """What `work` gives in an MCP session."""
 
@@ -109,21 +92,6 @@ def mcp(address: str, work: Callable[[ClientSession], Awaitable[Any]]) -> Any:
             return await work(session)
 
     return asyncio.run(session())
-
-
-def test_mcp_gives_what_a_client_gets(service: Listening, address: str, client: Client) -> None:
-    """One run, whoever asks: the same seed gives the same text. Two calls are two visitors."""
-    asked = {"prompt": "Why is the sky blue?", "seed": 3, "max_new_tokens": 12}
-
-    async def twice(session: ClientSession) -> list[Any]:
-        return [await session.call_tool("generate", asked) for _ in range(2)]
-
-    text = client.predict(**asked, api_name="/generate")["text"]
-    for result in mcp(address, twice):
-        assert not result.isError
-        assert json.loads(result.content[0].text)["text"] == text
-    own, one, other = service.visitors[-3:]
-    assert len({own, one, other}) == 3
 
 
 def test_mcp_answers_in_json(address: str, client: Client) -> None:
@@ -151,6 +119,7 @@ def test_mcp_answers_in_json(address: str, client: Client) -> None:
         expected = client.predict(**arguments, api_name=f"/{tool}")
         if isinstance(expected, dict):
             assert answer.keys() == expected.keys()
+            assert answer.get("text") == expected.get("text")
         else:
             assert answer == expected
 
@@ -169,19 +138,3 @@ def test_the_examples_that_an_assistant_reads_run(address: str, capsys: pytest.C
     [python] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     exec(compile(python, "agents.md", "exec"), {"__name__": "example"})
     assert capsys.readouterr().out.strip()
-
-
-def test_mcp_tells_what_is_wrong(address: str) -> None:
-    """A failure is a result that says so, in a sentence."""
-    for tool, arguments, sentence in (
-        ("generate", {"prompt": "Hi", "lenience": 9}, "Lenience 9 does not fit"),
-        ("generate", {"prompt": "Hi", "pair": "secret"}, "There is no model pair of that name here"),
-        ("generate", {"prompt": "Hi", "seed": "one"}, "seed must be a whole number"),
-        ("generate", {"prompt": "Hi", "colour": 1}, "There is no argument 'colour'; generate takes prompt,"),
-        ("generate", {}, "The argument prompt is missing"),
-        ("compare", {"prompt": "Hi", "panes": [{}]}, "1 panes came; there must be 2 to"),
-    ):
-        result = mcp(address, partial(ClientSession.call_tool, name=tool, arguments=arguments))
-        assert result.isError
-        assert sentence in result.content[0].text
-        assert "secret" not in result.content[0].text

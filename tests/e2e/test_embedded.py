@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from specviz.schema.trace import Run
 ROOT = Path(__file__).parents[2]
 MARGIN = 0.03
 """Of two logits: how much 16-bit activations may change against transformers in float32."""
-LENGTHS = (1, 2, 3, 5, 8, 16, "auto")
 TOKENS = 24
 
 PROMPTS = (
@@ -55,31 +55,29 @@ def decisions(runs: list[Run]) -> list[tuple[list[int], list[bool]]]:
 
 
 def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
-    """Law 2: for every method one and the same text for K = 1, 2, 3, 5, 8, 16, and the automatic K.
+    """Law 2: for every method one and the same text for K = 1, 3 and the automatic K, for some methods also for 5 and 16.
 
-    Whole texts for K = 3 and the automatic K, beginnings for the others, because large K draft many tokens in vain.
+    Few and short texts for large K, which draft many tokens in vain; tests/unit/engine has every method with every K.
     """
-    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=TOKENS) for method in METHODS]
+    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=16) for method in METHODS]
     first = engine.generate([replace(request, draft_length=1) for request in requests])
     for run in first:
         assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
     wanted = decisions(first)
-    for length in LENGTHS[1:]:
-        count = TOKENS if length in (3, "auto") else 8
-        inspect = 2 * (length == 8)
-        changes: dict[str, Any] = {"draft_length": length, "max_new_tokens": count, "inspect": inspect}
-        runs = engine.generate([replace(request, **changes) for request in requests])
-        assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted], length
+    changes: dict[str, Any]
+    for length, count, step in ((3, 16, 1), ("auto", 16, 1), (5, 8, 3), (16, 8, 4)):
+        changes = {"draft_length": length, "max_new_tokens": count, "inspect": 2 * (length == 5)}
+        runs = engine.generate([replace(request, **changes) for request in requests[::step]])
+        assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted[::step]], (
+            length
+        )
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine, temperature: float) -> None:
+def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine) -> None:
     """Token for token, and in fewer calls of the verifier."""
     asked = [
-        Request(
-            prompt=prompt, method="verifier_only", seed=seed, temperature=temperature, max_new_tokens=TOKENS
-        )
-        for seed, prompt in enumerate(PROMPTS)
+        Request(prompt=prompt, method="verifier_only", seed=seed, temperature=heat, max_new_tokens=16)
+        for seed, (prompt, heat) in enumerate(zip(PROMPTS[::2], cycle((0.7, 1.0)), strict=False))
     ]
     alone = engine.generate(asked)
     matched = engine.generate([replace(each, method="sampler_match", draft_length=3) for each in asked])
@@ -126,35 +124,36 @@ def test_a_token_has_the_same_bits_in_any_block_and_any_batch(engine: Engine) ->
     """Laws 2 and 3: both models' logits, for blocks of 1 to 16 tokens, alone and as one of five rows at other positions."""
     torch.manual_seed(0)
     for model in (engine.pair.drafter_model, engine.pair.verifier_model):
-        texts = torch.randint(1000, (5, 116))
+        texts = torch.randint(1000, (5, 56))
 
         def logits(block: int, rows: int, model: Any = model, texts: torch.Tensor = texts) -> torch.Tensor:
-            slot, starts = model.runner(49152), 100 - 10 * torch.arange(rows)[:, None]
-            slot.admit(list(range(rows)), 116)
-            positions = torch.arange(100).expand(rows, -1)
-            slot.read(texts[:rows, :100], positions, visible=100, valid=positions < starts)
+            slot, starts = model.runner(49152), 40 - 9 * torch.arange(rows)[:, None]
+            slot.admit(list(range(rows)), 56)
+            positions = torch.arange(40).expand(rows, -1)
+            slot.read(texts[:rows, :40], positions, visible=40, valid=positions < starts)
             parts = []
             for first in range(0, 16, block):
                 at = starts + torch.arange(first, first + block)
-                parts.append(slot.forward(texts[:rows].gather(1, at), at, visible=100 + first + block))
+                parts.append(slot.forward(texts[:rows].gather(1, at), at, visible=40 + first + block))
             return torch.cat(parts, 1)[0]
 
         with torch.inference_mode():
             alone = logits(1, 1)
-            for block, rows in ((2, 1), (4, 1), (8, 1), (16, 1), (1, 5), (4, 5), (16, 5)):
+            for block, rows in ((4, 1), (16, 1), (1, 5), (4, 5), (16, 5)):
                 assert torch.equal(logits(block, rows), alone), (block, rows)
 
 
 def test_concurrent_sequences_do_not_change_a_text(engine: Engine) -> None:
-    """Law 3: nine methods, each alone, then all nine in one batch with different others in turn."""
-    requests = [Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=12) for method in PAPER]
-    others = (
-        Request(prompt=PROMPTS[10], method="speed", draft_length=9, max_new_tokens=24),
-        Request(prompt=PROMPTS[19], method="cascade_chow", seed=5, top_p=0.9, draft_length=2),
-    )
+    """Law 3: nine methods, each alone, then all nine in one batch with others."""
+    requests = [Request(prompt=PROMPTS[7], method=method, seed=1, max_new_tokens=8) for method in PAPER]
+    others = [
+        Request(prompt=PROMPTS[10], method="speed", draft_length=9, max_new_tokens=12),
+        Request(
+            prompt=PROMPTS[19], method="cascade_chow", seed=5, top_p=0.9, draft_length=2, max_new_tokens=6
+        ),
+    ]
     alone = decisions([engine.generate(request)[0] for request in requests])
-    for other in others:
-        assert decisions(engine.generate([other, *requests])[1:]) == alone, other
+    assert decisions(engine.generate([*others, *requests])[2:]) == alone
 
 
 def margin(engine: Engine, request: Request, index: int) -> float:
@@ -183,7 +182,7 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]], penalty: float
     ]
 
 
-@pytest.mark.parametrize(("penalty", "count"), [(1.0, 8), (1.1, 4)])
+@pytest.mark.parametrize(("penalty", "count"), [(1.0, 6), (1.1, 3)])
 def test_greedy_is_greedy(engine: Engine, penalty: float, count: int) -> None:
     """Law 5 at T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`."""
     settings: dict[str, Any] = {"temperature": 0, "max_new_tokens": TOKENS, "repetition_penalty": penalty}
@@ -228,7 +227,7 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
     assert engine.pair.pass_times  # measured by passes of its own
     monkeypatch.setattr(FusedRunner, "_run", count)
     monkeypatch.setattr(FusedRunner, "draft", count_drafts)
-    [run] = engine.generate(Request(prompt=PROMPTS[1], method=method, max_new_tokens=24))
+    [run] = engine.generate(Request(prompt=PROMPTS[1], method=method, max_new_tokens=12))
     rule_, drafted = METHODS[method], sum(each.draft_length for each in run.rounds)
     assert counts["verifier"] == (len(run.rounds) + 1 if rule_.verifies else 0)
     assert counts["drafter"] == (drafted + 1 if rule_.drafts else 0)  # the K-th whether it is needed or not

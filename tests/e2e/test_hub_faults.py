@@ -8,9 +8,6 @@ from tests.support.hub_visitor import Visitor
 from tests.support.stand_in_hub import Answer, BreakOff
 from tests.support.stand_in_hub.server import GOOD_TOKEN, OTHER_TOKEN
 
-ROOM = 20_000
-"""Bytes left on a full disk: enough for a config, too few for weights."""
-
 
 @pytest.fixture(autouse=True)
 def nothing_cached(visitor: Visitor) -> None:
@@ -60,12 +57,3 @@ def test_a_gated_pair_needs_the_licence(visitor: Visitor) -> None:
     visitor.log_in(GOOD_TOKEN)
     visitor.write("gemma2")
     visitor.log_in("")
-
-
-def test_a_full_disk(visitor: Visitor) -> None:
-    """It fills in the middle of a file: nothing of the file stays, and once there is room the pair loads."""
-    (visitor.home / "room").write_text(str(ROOM))
-    assert "The disk is full" in visitor.refusal("opt")
-    (visitor.home / "room").unlink()
-    assert visitor.write("opt")
-    assert not visitor.unfinished()

@@ -24,16 +24,3 @@ def test_an_editing_prompt_takes_fewer_calls_for_the_verifiers_own_text(engine: 
     drafted = engine.generate(request)[0]
     assert drafted.token_ids == alone.token_ids
     assert drafted.verifier_calls < 0.6 * alone.verifier_calls
-
-
-def test_neither_draft_length_nor_batch_shows(engine: Engine) -> None:
-    """Laws 2 and 3, with a penalty, truncation and cascades beside lossless decoding."""
-    requests = [
-        Request(prompt=EDITING, method="speed", lenience=0.0, max_new_tokens=24),
-        Request(prompt="Tell me a story.", method="cascade_tokenV3", top_p=0.9, max_new_tokens=24),
-        Request(prompt=EDITING, method="cascade_tokenV2", repetition_penalty=1.1, max_new_tokens=24),
-    ]
-    alone = [engine.generate(replace(each, draft_length=1))[0].token_ids for each in requests]
-    for length in (2, 3, 5, 8):
-        runs = engine.generate([replace(each, draft_length=length) for each in requests])
-        assert [run.token_ids for run in runs] == alone, length

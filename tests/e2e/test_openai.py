@@ -10,7 +10,6 @@ import pytest
 from gradio_client import Client
 
 from tests.e2e.conftest import Listening
-from tests.support.waiting import wait_until
 
 QUESTION = "Why is the sky blue?"
 CHAT: dict[str, Any] = {"model": "embedded", "messages": [{"role": "user", "content": QUESTION}]}
@@ -68,21 +67,6 @@ def test_a_stream_is_the_whole_answer(client: openai.OpenAI, stop: Any) -> None:
     assert (last.choices, last.usage) == ([], whole.usage)
 
 
-def test_a_text_ends_before_a_stop(client: openai.OpenAI) -> None:
-    """Wherever rounds end: a draft length changes neither the text nor the number of tokens."""
-    plain = client.completions.create(**TEXT, **USED, temperature=0).choices[0].text
-    stop = plain[len(plain) // 2 :][:3]
-    found = [
-        client.completions.create(
-            **TEXT, **USED, temperature=0, stop=stop, extra_body={"draft_length": length}
-        )
-        for length in (1, 4, 16)
-    ]
-    assert {each.choices[0].text for each in found} == {plain[: plain.index(stop)]}
-    assert {each.choices[0].finish_reason for each in found} == {"stop"}
-    assert len({each.usage.completion_tokens for each in found}) == 1
-
-
 def test_probabilities_are_those_of_the_decision(client: openai.OpenAI) -> None:
     """Of a lossless method they are the verifier's. The drafter has the last word where its token was accepted."""
     asked = {
@@ -113,22 +97,6 @@ def test_token_ids_are_a_prompt(client: openai.OpenAI, engine: Any) -> None:
         for prompt in (TEXT["prompt"], [TEXT["prompt"]], ids, [ids])
     }
     assert len(texts) == 1
-
-
-def test_a_stream_that_is_closed_ends_its_run(service: Listening, client: openai.OpenAI) -> None:
-    cancelled = service.ended("cancelled")
-    with client.chat.completions.create(**CHAT, max_tokens=400, stream=True) as stream:
-        next(iter(stream))
-    wait_until(lambda: service.ended("cancelled") == cancelled + 1)
-
-
-def test_a_prompt_that_is_too_long_is_not_read(service: Listening, client: openai.OpenAI) -> None:
-    """In characters or in tokens: the sentence says in which."""
-    long, rare = "x" * (service.limits.max_prompt + 1), "\u16a0" * (service.limits.max_prompt - 1)
-    for text, words in ((long, "characters"), (rare, "tokens")):
-        with pytest.raises(openai.BadRequestError, match=words) as caught:
-            client.chat.completions.create(model="embedded", messages=[{"role": "user", "content": text}])
-        assert caught.value.param == "messages"
 
 
 def test_a_pair_without_a_template_takes_no_chat(

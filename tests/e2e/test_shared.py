@@ -25,21 +25,21 @@ def asked(number: int) -> Request:
         method=METHODS[number % len(METHODS)],
         temperature=(0.0, 0.7, 1.0)[number % 3],
         seed=number,
-        max_new_tokens=10 + number % 5,
+        max_new_tokens=8 + number % 5,
     )
 
 
-def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engine: Engine) -> None:
-    """Law 3, with prompts prefilled between steps, some from the prefix cache; six at a time, so that some join late."""
-    shared = SharedEngine(engine.pair, max_sequences=8)
+def test_requests_that_join_and_leave_get_the_texts_they_get_alone(engine: Engine) -> None:
+    """Law 3, with prompts prefilled between steps, some from the prefix cache; five at a time, so that some join late."""
+    shared = SharedEngine(engine.pair, max_sequences=6)
     found: dict[int, Run] = {}
-    slots = threading.Semaphore(6)
+    slots = threading.Semaphore(5)
 
     def ask(number: int) -> None:
         with slots:
             [found[number]] = shared.generate(asked(number))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -47,8 +47,8 @@ def test_a_dozen_requests_that_join_and_leave_get_the_texts_they_get_alone(engin
     shared.close()
     different = [
         number
-        for number in range(12)
+        for number in range(8)
         if found[number].token_ids != engine.generate(asked(number))[0].token_ids
     ]
     assert different == []
-    assert max(run.neighbours for run in found.values()) >= 4
+    assert max(run.neighbours for run in found.values()) >= 3

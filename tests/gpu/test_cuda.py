@@ -28,12 +28,12 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.serving.shared_engine import SharedEngine
 from tests.e2e.test_embedded import (
-    LENGTHS,
     PROMPTS,
     test_greedy_is_greedy,  # noqa: F401  (collected here once more)
 )
 from tests.gpu.rounding import differing, first_difference
 
+LENGTHS = (1, 2, 3, 5, 8, 16, "auto")
 ROUNDED = 4
 """At most so many decisions may differ by rounding in float32."""
 REPEATED = [

@@ -1,14 +1,11 @@
-"""What Python, the shell and transformers' own `generate` write with every pair of the registry that comes from the hub; printed as JSON.
+"""What Python and transformers' own `generate` write with every pair of the registry that comes from the hub; printed as JSON.
 
 Run as a process of its own: huggingface_hub reads HF_ENDPOINT and HF_HOME when it is imported.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import sys
 from typing import Any
 
@@ -21,9 +18,7 @@ GREEDY = {"method": "speed", "lenience": 0.0, "temperature": 0.0, "max_new_token
 SAMPLED = GREEDY | {"temperature": 1.0}
 HUB_PAIRS = [key for key, spec in PAIRS.items() if spec.repositories]
 FUSED = ("smollm2", "smollm2-360m", "qwen2.5", "qwen2.5-1.5b")
-"""Pairs of an architecture that has fused passes: these are run without them too."""
-BY_SHELL = ("smollm2", "gemma2", "opt")
-"""Pairs that the shell and the API write with too: a fused one, a gated one, and one without a chat template."""
+"""Pairs of an architecture that has fused passes."""
 
 
 def by_generate(repository: str) -> dict[str, Any]:
@@ -58,32 +53,10 @@ def by_python(key: str) -> dict[str, Any]:
         "ids": greedy.token_ids,
         "text": greedy.text,
         "accepted": greedy.acceptance_rate,
-        "sampled": sampled.text,
         "sampled_accepted": sampled.acceptance_rate,
         "sampled_ended": sampled.stop_reason == "eos" or len(sampled.token_ids) == TOKENS,
         "told": told,
     }
-
-
-def on_torch(key: str) -> dict[str, Any]:
-    """`by_python` without fused passes."""
-    os.environ["SPECVIZ_CPU_RUNNER"] = "torch"
-    try:
-        return by_python(key)
-    finally:
-        del os.environ["SPECVIZ_CPU_RUNNER"]
-
-
-def by_shell(key: str, settings: dict[str, Any]) -> str:
-    """What `specviz generate` prints."""
-    from specviz.cli.main import main
-
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        status = main(["generate", PROMPT, f"--pair={key}", *options])
-    assert status == 0, (key, status)
-    return out.getvalue().removesuffix("\n")
 
 
 def main() -> None:
@@ -96,11 +69,6 @@ def main() -> None:
             "python": lambda key=key: by_python(key),
             "generate": lambda repository=verifier.repository: by_generate(repository),
         }
-        if key in FUSED:
-            ways["torch"] = lambda key=key: on_torch(key)
-        if key in BY_SHELL:
-            ways["shell"] = lambda key=key: by_shell(key, GREEDY)
-            ways["shell_sampled"] = lambda key=key: by_shell(key, SAMPLED)
         found[key] = {}
         for name, way in ways.items():
             try:

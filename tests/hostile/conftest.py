@@ -124,17 +124,13 @@ def file_data(path: Any, **more: Any) -> dict[str, Any]:
     return {"path": path, "meta": {"_type": "gradio.FileData"}} | more
 
 
-def serve(service: FakeService) -> Live:
-    """Serve the whole page on a free port."""
-    page = build_page(service)
-    address = start(page, service)
-    return Live(address, page, service, httpx.Client(base_url=address, timeout=30))
-
-
 @pytest.fixture(scope="session")
 def live() -> Iterator[Live]:
     """The one page of these tests; it must still answer at the end."""
-    found = serve(FakeService())
+    service = FakeService()
+    page = build_page(service)
+    address = start(page, service)
+    found = Live(address, page, service, httpx.Client(base_url=address, timeout=30))
     yield found
     assert found.http.get("/healthz").json()["status"] == "ok"
     assert found.http.get("/").status_code == 200

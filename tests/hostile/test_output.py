@@ -13,35 +13,29 @@ import pytest
 
 from specviz.engine.events import Event
 from specviz.serving.logs import configure
-from tests.hostile.conftest import API, JSON, FakeService, Live, file_data, serve
+from tests.hostile.conftest import API, JSON, Live, file_data
 from tests.hostile.test_events import run_of_generate
 from tests.hostile.test_traces import show
-from tests.support.serving import close
 
 MARKER = "xyzzy-marker"
 
 
-class Failing(FakeService):
-    """Fails in the middle of a text, with what was asked in the message of the error."""
+@pytest.fixture
+def logged(live: Live, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Live, io.StringIO]]:
+    """The page, which logs as a real server does and fails in the middle of some texts, and its log."""
+    root, log, events = logging.getLogger(), io.StringIO(), live.service.events
+    handlers = [*root.handlers]
 
-    def events(self, key: str, requests: Any, *more: Any, **named: Any) -> Iterator[Event]:
-        for number, event in enumerate(super().events(key, requests, *more, **named)):
+    def failing(key: str, requests: Any, *more: Any, **named: Any) -> Iterator[Event]:
+        for number, event in enumerate(events(key, requests, *more, **named)):
             if number == 3 and "fail" in requests[0].prompt:
                 raise ValueError(requests[0].prompt)
             yield event
 
-
-@pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Live, io.StringIO]]:
-    """A page that logs as a real server does, and its log."""
-    root, log = logging.getLogger(), io.StringIO()
-    handlers = [*root.handlers]
+    monkeypatch.setattr(live.service, "events", failing)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     configure(log, {})
-    live = serve(Failing())
     yield live, log
-    live.http.close()
-    close(live.page)
     root.handlers[:] = handlers
 
 

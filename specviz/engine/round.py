@@ -26,7 +26,7 @@ from specviz.core.target import Target
 from specviz.engine.plan import AcceptInputs, DraftInputs, VerifyInputs, plan_round
 from specviz.engine.record import Decision, Outcome, Seconds, download, outcomes, tensors
 from specviz.runtime.cpu.threads import budget, limited_to
-from specviz.runtime.runner import Runner
+from specviz.runtime.runner import Drafting, Runner
 
 _MANY_NUMBERS = 1 << 22
 """From this many numbers in a round's distributions on, torch uses more than one thread."""
@@ -89,16 +89,17 @@ def _fused(inputs: DraftInputs, drafter: Runner) -> Drafted:
     shape = len(inputs.lengths), max(inputs.lengths), drafter.vocabulary_size
     q = drafter.buffer("q", *shape)
     logits = drafter.buffer("logits", *shape) if inputs.keeps_logits else None
-    lengths = drafter.draft(
+    drafting = Drafting(
         inputs.tokens,
         q,
         inputs.lengths,
         inputs.first_positions,
         inputs.temperature,
         inputs.coins,
-        logits=logits,
-        thresholds=inputs.thresholds,
+        logits,
+        inputs.thresholds,
     )
+    lengths = drafter.draft(drafting)
     counts = inputs.counts if inputs.thresholds is None else torch.tensor(lengths)
     return Drafted(lengths, counts, inputs.tokens, q, logits)
 

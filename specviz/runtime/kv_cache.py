@@ -117,6 +117,8 @@ class KVCache(Cache):
             layer_class_to_replicate=cast("type[KVCacheLayer]", partial(KVCacheLayer, self._state))
         )
         self._on_move = on_move
+        self.used = 0
+        """Slots in use: the first ones that the buffers hold."""
         self.mask_bands: dict[tuple[int, int | None], Tensor] = {}
         """The bands that masks are cut from, by length and window; they live as long as the buffers, since captured passes read them."""
 
@@ -129,6 +131,20 @@ class KVCache(Cache):
     def length(self) -> int:
         """Positions of a slot that the buffers hold now; also the scratch position's index."""
         return self._state.length
+
+    def add(self, count: int, length: int) -> None:
+        """Use `count` more slots; all have at least `length` positions."""
+        self.reserve(self.used + count, length, fresh=not self.used)
+        self.used += count
+
+    def drop(self, slot: int, spoilt: bool) -> None:
+        """Stop using a slot; the last one moves to its index. A `spoilt` slot may hold NaN."""
+        self.used -= 1
+        for buffer in self._buffers():
+            if slot != self.used:
+                buffer[slot] = buffer[self.used]
+            elif spoilt:  # a NaN would spoil the slot's next owner: a weight of 0 times NaN is NaN
+                buffer[slot] = 0
 
     def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
         """Make the buffers hold `slots` slots of `length` positions; `fresh` if their contents are not needed any more."""
@@ -200,29 +216,14 @@ class KVCache(Cache):
             layer.keys[slot, :, :length] = keys[:, :length]
             layer.values[slot, :, :length] = values[:, :length]
 
-    def copy(self, other: KVCache, slots: slice, start: int) -> None:
-        """Copy slots of another cache, no longer than this one, to slot `start` and following."""
-        target, length = slice(start, start + slots.stop - slots.start), other.length
+    def copy(self, other: KVCache, slots: slice) -> None:
+        """Copy slots of another cache, no longer than this one, to the last slots in use."""
+        target, length = slice(self.used + slots.start - slots.stop, self.used), other.length
         for number, source in enumerate(other.layers):
             if source.is_initialized:
                 layer = self._layer(number, source.keys, source.values)
                 layer.keys[target, :, :length] = source.keys[slots, :, :length]
                 layer.values[target, :, :length] = source.values[slots, :, :length]
-
-    def move(self, source: int, target: int) -> None:
-        """Copy slot `source` over slot `target`."""
-        for buffer in self._buffers():
-            buffer[target] = buffer[source]
-
-    def zero(self, slot: int) -> None:
-        """Overwrite one slot with zeros."""
-        for buffer in self._buffers():
-            buffer[slot] = 0
-
-    def broadcast(self, slots: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these slots to all of them."""
-        for buffer in self._buffers():
-            buffer[slots, :, :length] = buffer[slots.start, :, :length].clone()
 
 
 def power(count: int) -> int:

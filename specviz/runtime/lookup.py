@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.core.sampling import Number
 from specviz.errors import PairError
-from specviz.runtime.runner import Model, PassInputs, Runner
+from specviz.runtime.runner import Drafting, Model, PassInputs, Runner
 
 LONGEST = 3
 """Most tokens of a match; one is enough. By default transformers matches 2 or 1, and vLLM exactly 5."""
@@ -59,23 +58,12 @@ class LookupRunner(Runner):
         """See `Runner.buffer`."""
         return torch.empty(shape, dtype=self._dtype, device=self.device)
 
-    def draft(
-        self,
-        tokens: Tensor,
-        q: Tensor,
-        lengths: Sequence[int],
-        positions: Sequence[int],
-        temperature: Number,
-        uniforms: Tensor,
-        *,
-        logits: Tensor | None = None,
-        thresholds: Sequence[float] | None = None,
-    ) -> list[int]:
+    def draft(self, given: Drafting) -> list[int]:
         """See `Runner.draft`. The draft tokens are in the token buffer already; no temperature changes a one-hot q."""
-        q.zero_().scatter_(-1, tokens[:, 1:, None], 1.0)
-        if logits is not None:
-            torch.log(q, out=logits)
-        return list(lengths)
+        given.q.zero_().scatter_(-1, given.tokens[:, 1:, None], 1.0)
+        if given.logits is not None:
+            torch.log(given.q, out=given.logits)
+        return list(given.lengths)
 
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
         raise PairError(
@@ -85,30 +73,17 @@ class LookupRunner(Runner):
     def _read(self, given: PassInputs) -> None:
         """Nothing is read."""
 
-    def _new_cache(self) -> None:
+    def _new_cache(self) -> _NoCache:
+        return _NoCache()
+
+
+class _NoCache:
+    """Slots that hold nothing."""
+
+    def _nothing(self, *_: Any) -> None:
         return None
 
-    def _add_slots(self, count: int, length: int) -> None:
-        """A slot holds nothing."""
-
-    def _drop_slot(self, slot: int, spoilt: bool) -> None:
-        """A slot holds nothing."""
-
-    def _copy(self, other: Runner, slots: slice) -> None:
-        self.owners += other.owners[slots]
-
-    def growth(self, more: int, length: int) -> int:
-        """See `Runner.growth`."""
-        return 0
-
-    def broadcast(self, slots: slice, length: int) -> None:
-        """A slot holds nothing."""
-
-    def save(self, slot: int, length: int) -> None:
-        """A slot holds nothing."""
-
-    def restore(self, slot: int, saved: Any, length: int) -> None:
-        """A slot holds nothing."""
+    add = drop = take = save = restore = _nothing
 
 
 class LookupModel(Model):
@@ -119,24 +94,9 @@ class LookupModel(Model):
 
     def __init__(self, verifier: Model) -> None:
         self.config, self.generation_config = verifier.config, verifier.generation_config
-        self._verifier = verifier
+        self.output_size, self.device, self.dtype = verifier.output_size, verifier.device, verifier.dtype
 
-    @property
-    def output_size(self) -> int:
-        """See `Model`."""
-        return self._verifier.output_size
-
-    @property
-    def device(self) -> torch.device:
-        """See `Model`."""
-        return self._verifier.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See `Model`."""
-        return self._verifier.dtype
-
-    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> LookupRunner:
+    def runner(self, vocabulary_size: int, *, apart: bool = False) -> LookupRunner:
         """See `Model`."""
         return LookupRunner(vocabulary_size, self.device, self.dtype)
 

@@ -76,29 +76,23 @@ class ModelRunner(Runner):
     def _new_cache(self) -> KVCache:
         return KVCache()
 
-    def _add_slots(self, count: int, length: int) -> None:
-        held = len(self.owners)
-        if not held:
+    def admit(self, owners: list[Any], length: int) -> slice:
+        """See `Runner.admit`; the first owners get the workspace, if it is free."""
+        if not self.owners:
             self._acquire()
-        self._cache.reserve(held + count, length, fresh=not held)
-
-    def _drop_slot(self, slot: int, spoilt: bool) -> None:
-        last = len(self.owners) - 1
-        if slot != last:
-            self._cache.move(last, slot)
-        elif spoilt:  # a NaN would spoil the slot's next owner: a weight of 0 times NaN is NaN
-            self._cache.zero(slot)
+        return super().admit(owners, length)
 
     def clear(self) -> None:
         """Free all slots; free the buffers too, or return them to the workspace."""
         if self._held is not None:
+            self._cache.used = 0
             self._held.release()
             self._held = None
         super().clear()
 
     def _copy(self, other: ModelRunner, slots: slice) -> None:
-        own = self.admit(other.owners[slots], other._cache.length)
-        self._cache.copy(other._cache, slots, own.start)
+        self.admit(other.owners[slots], other._cache.length)
+        self._cache.copy(other._cache, slots)
 
     def growth(self, more: int, length: int) -> int:
         """See `Runner.growth`."""
@@ -237,34 +231,28 @@ class TorchModel(Model):
 
     def __init__(self, module: Any) -> None:
         """Wrap a model that is ready to run and that the runner serves: see `models.servable`."""
-        self._module = module
+        self._module, self.output_size = module, output_size(module)
         self.config, self.generation_config = module.config, module.generation_config
         self.precision = str(self.dtype).removeprefix("torch.")
 
     @property
-    def output_size(self) -> int:
-        """See `Model`."""
-        return output_size(self._module)
-
-    @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         """See `Model`."""
         return next(iter(self._module.parameters())).device
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
         """See `Model`."""
         return next(iter(self._module.parameters())).dtype
 
     @property
-    def gpu(self) -> torch.device | None:
+    def gpu(self) -> torch.device | None:  # type: ignore[override]
         """See `Model`."""
         return single_gpu(self._module)
 
-    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> ModelRunner:
+    def runner(self, vocabulary_size: int, *, apart: bool = False) -> ModelRunner:
         """See `Model`."""
-        shared = None if apart else workspace(self._module)
-        return ModelRunner(self._module, vocabulary_size, Workspace() if beside and shared else shared)
+        return ModelRunner(self._module, vocabulary_size, None if apart else workspace(self._module))
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> TorchModel:
         """See `Model`; loaded at once."""

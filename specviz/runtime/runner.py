@@ -27,8 +27,33 @@ class PassInputs:
     tokens: Tensor
     positions: Tensor
     visible: int
-    valid: Tensor | None
-    slots: slice | None
+    valid: Tensor | None = None
+    slots: slice | None = None
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """What fused drafting reads and writes, for each slot [D].
+
+    Attributes:
+        tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, then the draft tokens, which are written.
+        q: float32 [D, K, V], written: the distributions that they are drawn from.
+        lengths: draft tokens of each slot, at most K.
+        positions: of each slot's first token in `tokens`.
+        temperature: a number, or [D, 1].
+        uniforms: float64 [D, K].
+        logits: as `q`, written.
+        thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends one.
+    """
+
+    tokens: Tensor
+    q: Tensor
+    lengths: Sequence[int]
+    positions: Sequence[int]
+    temperature: Number
+    uniforms: Tensor
+    logits: Tensor | None = None
+    thresholds: Sequence[float] | None = None
 
 
 class Runner(ABC):
@@ -59,7 +84,7 @@ class Runner(ABC):
 
     @abstractmethod
     def _new_cache(self) -> Any:
-        """A cache without buffers; it can `save`, `restore` and `broadcast`."""
+        """A cache without slots; it can `add`, `drop` and `take` them, and `save` and `restore` their contents."""
 
     # ---- passes ----------------------------------------------------------------------------------------------
 
@@ -87,17 +112,9 @@ class Runner(ABC):
         """
         return self._logits(PassInputs(tokens, positions, visible, valid, slots), transient)
 
-    def read(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        visible: int,
-        valid: Tensor | None = None,
-        slots: slice | None = None,
-    ) -> None:
+    def read(self, tokens: Tensor, positions: Tensor, **options: Any) -> None:
         """Prefill: as `forward`, but only writes the KV cache and returns no logits."""
-        self._read(PassInputs(tokens, positions, visible, valid, slots))
+        self._read(PassInputs(tokens, positions, **options))
 
     @abstractmethod
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
@@ -111,31 +128,10 @@ class Runner(ABC):
         """An uninitialised float32 buffer, which the next call with that name may return again."""
         return torch.empty(shape)
 
-    def draft(
-        self,
-        tokens: Tensor,
-        q: Tensor,
-        lengths: Sequence[int],
-        positions: Sequence[int],
-        temperature: Number,
-        uniforms: Tensor,
-        *,
-        logits: Tensor | None = None,
-        thresholds: Sequence[float] | None = None,
-    ) -> list[int]:
-        """Fused drafting: draw the draft tokens of each slot [D] in one call. Only where `is_fused`.
+    def draft(self, given: Drafting) -> list[int]:
+        """Fused drafting: draw the draft tokens of each slot in one call. Only where `is_fused`.
 
         Returns the number of draft tokens of each slot; the largest is the number of passes.
-
-        Args:
-            tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, then the draft tokens, which are written.
-            q: float32 [D, K, V], written: the distributions that they are drawn from.
-            lengths: draft tokens of each slot, at most K.
-            positions: of each slot's first token in `tokens`.
-            temperature: a number, or [D, 1].
-            uniforms: float64 [D, K].
-            logits: as `q`, written.
-            thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends one.
         """
         raise NotImplementedError
 
@@ -148,36 +144,29 @@ class Runner(ABC):
     def admit(self, owners: list[Any], length: int) -> slice:
         """Give each owner a slot of `length` positions; returns their slots."""
         first = len(self.owners)
-        self._add_slots(len(owners), length)  # may run out of memory, so owners change afterwards
+        self._cache.add(len(owners), length)  # may run out of memory, so owners change afterwards
         self.owners += owners
         return slice(first, len(self.owners))
-
-    @abstractmethod
-    def _add_slots(self, count: int, length: int) -> None:
-        """Add slots of `length` positions behind those there are."""
 
     def release(self, owner: Any, *, spoilt: bool = False) -> None:
         """Free an owner's slot, if it has one; the last slot moves into the gap. A `spoilt` slot may hold NaN."""
         if owner not in self.owners:
             return
         slot = self.owners.index(owner)
-        self._drop_slot(slot, spoilt)
+        self._cache.drop(slot, spoilt)
         self.owners[slot] = self.owners[-1]
         self.owners.pop()
         if not self.owners:
             self.clear()
 
-    @abstractmethod
-    def _drop_slot(self, slot: int, spoilt: bool) -> None:
-        """Move the last slot to the index of this one."""
-
-    @abstractmethod
     def growth(self, more: int, length: int) -> int:
         """Bytes by which buffers grow if `more` owners are admitted and the longest of all needs `length` positions."""
+        return more * length * self.position_bytes
 
-    @abstractmethod
     def _copy(self, other: Any, slots: slice) -> None:
         """Admit the owners of these slots of another runner of the same model, with their slots or copies."""
+        self._cache.take(other._cache, slots)
+        self.owners += other.owners[slots]
 
     def merge(self, other: Runner) -> None:
         """Take over all owners of another runner of the same model with their slots, leaving the other empty."""
@@ -201,7 +190,9 @@ class Runner(ABC):
 
     def broadcast(self, slots: slice, length: int) -> None:
         """Copy the first `length` positions of the first of these slots to all of them."""
-        self._cache.broadcast(slots, length)
+        saved = self.save(slots.start, length)
+        for slot in range(slots.start + 1, slots.stop):
+            self.restore(slot, saved, length)
 
     def save(self, slot: int, length: int) -> KeyValues:
         """A copy of the keys and values of a slot's first `length` positions."""
@@ -234,34 +225,24 @@ class Model(Protocol):
     Attributes:
         config, generation_config: transformers'.
         precision: how it computes, in a word or two.
+        output_size: number of logits of a position, padding included.
+        device: of token ids.
+        dtype: of hidden states.
+        gpu: the one GPU it is on; None elsewhere or on several devices.
     """
 
     config: Any
     generation_config: Any
     precision: str
+    output_size: int
+    device: torch.device
+    dtype: torch.dtype
+    gpu: torch.device | None
 
-    @property
-    def output_size(self) -> int:
-        """Number of logits of a position, padding included."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of token ids."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of hidden states."""
-
-    @property
-    def gpu(self) -> torch.device | None:
-        """The one GPU it is on; None elsewhere or on several devices."""
-
-    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> Runner:
+    def runner(self, vocabulary_size: int, *, apart: bool = False) -> Runner:
         """A runner without slots, with logits of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
 
-        Args:
-            apart: it does not use buffers that outlive their owners.
-            beside: it gets such buffers of its own.
+        If `apart`, it does not use buffers that outlive their owners.
         """
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> Model:

@@ -157,13 +157,13 @@ def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
         return runner.forward(*own, visible=LENGTH, slots=slice(slot, slot + 1))[0]
 
     one, other = model.runner(203), model.runner(203)
-    one.admit([0, 1], 40)
+    one.admit([0, 1], LENGTH)
     one.read(tokens[:2, :40], positions[:2, :40], visible=40)
-    other.admit([2], 40)
+    other.admit([2], LENGTH)
     other.read(tokens[2:3, :40], positions[2:3, :40], visible=40)
     saved = other.save(0, 40)
     one.merge(other)
-    one.admit([3], LENGTH)  # grows in both directions
+    one.admit([3], LENGTH)
     one.restore(3, saved, 40)
     assert other.owners == []
     one.release(0)
@@ -177,13 +177,7 @@ def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     assert torch.equal(rest(third, 1), wanted[1, 40:])
     third.admit([2], LENGTH)
     third.broadcast(slice(0, 2), 40)
-    same = third.save(1, 40)
-    longer = torch.arange(LENGTH, LENGTH + 64)[None]
-    third.forward(
-        tokens[:1, :64], longer, visible=LENGTH + 64, slots=slice(1, 2)
-    )  # past what it was admitted for
-    for slot in (0, 1):
-        assert all(np.array_equal(a, b) for a, b in zip(same, third.save(slot, 40), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(third.save(0, 40), third.save(1, 40), strict=True))
 
 
 def test_layers_can_be_left_out_and_share_all_weights() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.core.compiled import backend_for
 from specviz.core.sampling import confidence, distribution
-from specviz.runtime.runner import Runner
+from specviz.runtime.runner import Drafting, Runner
 from tests.support.checkpoints import fused, published
 
 LENGTH, KNOWN, PROMPT, MOST = 90, 203, 20, 4
@@ -49,9 +49,8 @@ def test_fused_drafting_draws_what_passes_one_by_one_draw(
     tokens[:, 0] = first
     expected, lengths = tokens.clone(), list(asked)
     q, logits = torch.zeros(2, slots, MOST, vocabulary)
-    drafted = together.draft(
-        tokens, q, asked, [PROMPT] * slots, temperatures, uniforms, logits=logits, thresholds=own
-    )
+    given = Drafting(tokens, q, asked, [PROMPT] * slots, temperatures, uniforms, logits, own)
+    drafted = together.draft(given)
     for step in range(max(asked)):
         drawing = [step < length for length in lengths]
         if not any(drawing):

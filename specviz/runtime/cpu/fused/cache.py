@@ -7,32 +7,52 @@ from __future__ import annotations
 
 import numpy as np
 
-from specviz.runtime.cpu.fused.decoder import DecoderShape, SlotBuffers, SlotTable
 from specviz.runtime.cpu.fused.layers import POSITIONS
+from specviz.runtime.cpu.fused.layout import AlignedMemory
+from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES
+from specviz.runtime.cpu.fused.tables import SLOT
 
 Saved = tuple[np.ndarray, np.ndarray]
 """Keys (in blocks of positions) and values of one slot in every layer."""
 
 
-class FusedCache:
-    """Slots of one decoder."""
+class _Slot:
+    """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
-    def __init__(self, shape: DecoderShape, layers: int) -> None:
+    def __init__(self, layers: int, key_heads: int, size: int, length: int) -> None:
+        """Uninitialised: passes read only what passes wrote. `length` is rounded up to whole blocks."""
+        length = -(-length // POSITIONS) * POSITIONS
+        count = layers * key_heads * length * size * FLOAT_BYTES
+        memory = AlignedMemory(2 * (count + CACHE_LINE))
+        keys, values = (memory.take(count).view(np.float32) for _ in range(2))
+        self.keys = keys.reshape(layers, key_heads, length // POSITIONS, size, POSITIONS)
+        self.values = values.reshape(layers, key_heads, length, size)
+        self.fields = int(keys.ctypes.data), int(values.ctypes.data), length
+
+
+class FusedCache:
+    """Slots of one decoder. Passes read and write only positions for which a slot was added.
+
+    Attributes:
+        address: of the table of the slots' buffers, `SLOT`s.
+        lengths: of the slots [n]; `length` is the largest.
+    """
+
+    def __init__(self, layers: int, key_heads: int, head_size: int) -> None:
         """No slots yet."""
-        self._shape, self._layers = shape, layers
-        self._slots: list[SlotBuffers] = []
-        self.table = SlotTable([])
+        self._sizes = layers, key_heads, head_size
+        self._use([])
 
     def add(self, count: int, length: int) -> None:
         """Add uninitialised slots of at least `length` positions."""
-        self._use(self._slots + [SlotBuffers(self._shape, self._layers, length) for _ in range(count)])
+        self._use(self._slots + [_Slot(*self._sizes, length) for _ in range(count)])
 
     def take(self, other: FusedCache, slots: slice) -> None:
         """Add slots of another cache, which must not use them any more."""
         self._use(self._slots + other._slots[slots])
 
-    def drop(self, slot: int) -> None:
-        """Remove a slot; the last one takes its place."""
+    def drop(self, slot: int, spoilt: bool) -> None:
+        """Remove a slot, `spoilt` or not; the last one takes its place."""
         slots = list(self._slots)
         slots[slot] = slots[-1]
         self._use(slots[:-1])
@@ -41,20 +61,10 @@ class FusedCache:
         """Reorder slots; `order` has their present indices."""
         self._use([self._slots[slot] for slot in order])
 
-    def _use(self, slots: list[SlotBuffers]) -> None:
-        self._slots, self.table = slots, SlotTable(slots)
-
-    def stretch(self, slots: np.ndarray, positions: np.ndarray) -> None:
-        """Extend `slots` [n] to hold `positions` [n]: those that are too short are copied to longer ones."""
-        if (positions < self.table.lengths[slots]).all():
-            return
-        longer = list(self._slots)
-        for slot in set(slots[positions >= self.table.lengths[slots]].tolist()):
-            before, needed = self._slots[slot], int(positions[slots == slot].max()) + 1
-            longer[slot] = SlotBuffers(self._shape, self._layers, needed)
-            longer[slot].keys[:, :, : before.length // POSITIONS] = before.keys
-            longer[slot].values[:, :, : before.length] = before.values
-        self._use(longer)
+    def _use(self, slots: list[_Slot]) -> None:
+        self._slots, self._table = slots, np.array([each.fields for each in slots], SLOT)
+        self.address, self.lengths = int(self._table.ctypes.data), self._table["length"]
+        self.length = int(max(self.lengths, default=0))
 
     def save(self, slot: int, length: int) -> Saved:
         """A copy of the first `length` positions of a slot."""
@@ -67,9 +77,3 @@ class FusedCache:
         keys, values = saved
         own.keys[:, :, :blocks] = keys[:, :, :blocks]
         own.values[:, :, :length] = values[:, :, :length]
-
-    def broadcast(self, slots: slice, length: int) -> None:
-        """Copy the first `length` positions of the first of these slots to all of them."""
-        saved = self.save(slots.start, length)
-        for slot in range(slots.start + 1, slots.stop):
-            self.restore(slot, saved, length)

@@ -15,18 +15,16 @@ from typing import Any
 import numpy as np
 
 from specviz.runtime.cpu.fused import functions
-from specviz.runtime.cpu.fused.layers import POSITIONS
+from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.layout import AlignedMemory, Bytes, arrange, arranged_bytes, inputs
 from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES
 from specviz.runtime.cpu.fused.products import BLOCK, PANEL_ROWS, Arithmetic, Format, Kernel
-from specviz.runtime.cpu.fused.tables import LAYER, MATRIX, MOST_ROWS, PASS, SLOT
+from specviz.runtime.cpu.fused.tables import LAYER, MATRIX, MOST_ROWS, PASS
 from specviz.runtime.cpu.fused.vectors import LANES
 from specviz.runtime.cpu.fused.worker_pool import most_threads, worker_pool
 from specviz.runtime.cpu.fused.workers import MOST_THREADS
 from specviz.runtime.cpu.threads import quickest, worth_trying
 
-_GRAIN = 64
-"""Lengths of slots are multiples of so many positions."""
 _TRIED_ROWS = 4
 """Rows of the passes that are timed when a decoder is loaded."""
 
@@ -143,12 +141,16 @@ class Decoder:
             arena.matrix(layer.down, adds=True),
         )
 
+    def new_cache(self) -> FusedCache:
+        """A KV cache without slots."""
+        return FusedCache(self.layers, self.shape.key_heads, self.shape.head_size)
+
     def run(
         self,
         tokens: np.ndarray,
         slots: np.ndarray,
         positions: np.ndarray,
-        cache: SlotTable,
+        cache: FusedCache,
         logits: int = 0,
         row_bytes: int = 0,
     ) -> None:
@@ -156,7 +158,7 @@ class Decoder:
 
         Args:
             tokens, slots, positions: int64 [n].
-            cache: the slots; keys and values are written at these positions, and read up to them.
+            cache: keys and values are written at these positions, and read up to them.
             logits, row_bytes: address of the logits to write, float32 [n, at least `vocabulary` rounded up to a multiple of 16], and bytes
                 of a row; 0 if none are wanted.
         """
@@ -168,7 +170,7 @@ class Decoder:
             table["rows"], table["logits"], table["logits_bytes"] = count, logits, row_bytes
             worker_pool().run(self.address, self.threads)
 
-    def draft(self, drafting: np.ndarray, cache: SlotTable) -> None:
+    def draft(self, drafting: np.ndarray, cache: FusedCache) -> None:
         """Draw the draft tokens that a `DRAFTING` table of this decoder asks for."""
         with self._lock:
             buffers, table = self._prepare(cache), self._pass
@@ -181,8 +183,8 @@ class Decoder:
         Never one if there are more: the pool takes one by itself while another program has the other cores.
         """
         rows = np.arange(_TRIED_ROWS)
-        slot = SlotBuffers(self.shape, self.layers, POSITIONS)
-        cache = SlotTable([slot])
+        cache = self.new_cache()
+        cache.add(1, _TRIED_ROWS)
 
         def run(count: int) -> None:
             self.threads, buffers = count, self._prepare(cache)
@@ -190,7 +192,7 @@ class Decoder:
 
         self.threads = quickest(run, worth_trying(most_threads())[1:] or [1])
 
-    def _prepare(self, cache: SlotTable) -> _Buffers:
+    def _prepare(self, cache: FusedCache) -> _Buffers:
         """Buffers for a cache's slots, which are set in the pass's table."""
         if self._buffers is None or self._buffers.length < cache.length:
             self._buffers = self._new_buffers(cache.length)
@@ -213,33 +215,6 @@ class Decoder:
 
 _FIELDS = MATRIX.names or ()
 _WEIGHTS = _FIELDS.index("weights")
-
-
-class SlotBuffers:
-    """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
-
-    def __init__(self, shape: DecoderShape, layers: int, length: int) -> None:
-        """Uninitialised: passes read only what passes wrote. `length` is rounded up to a multiple of `_GRAIN`."""
-        length = -(-length // _GRAIN) * _GRAIN
-        head, size = (layers, shape.key_heads), shape.head_size
-        count = layers * shape.key_heads * length * size * FLOAT_BYTES
-        memory = AlignedMemory(2 * (count + CACHE_LINE))
-        keys, values = (memory.take(count).view(np.float32) for _ in range(2))
-        self.keys = keys.reshape(*head, length // POSITIONS, size, POSITIONS)
-        self.values = values.reshape(*head, length, size)
-        self.length = length
-        self.fields = int(keys.ctypes.data), int(values.ctypes.data), length
-
-
-class SlotTable:
-    """Addresses of slots' buffers, as the pass reads them."""
-
-    def __init__(self, slots: Sequence[SlotBuffers]) -> None:
-        """Of these slots, which must live as long. `lengths` [n] are theirs; `shortest` and `length` are the least and the largest."""
-        self._table = np.array([each.fields for each in slots], SLOT)
-        self.address, self.lengths = int(self._table.ctypes.data), self._table["length"]
-        lengths = [each.length for each in slots]
-        self.shortest, self.length = min(lengths, default=0), max(lengths, default=0)
 
 
 def _size(weights: Weights) -> int:

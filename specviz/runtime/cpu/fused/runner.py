@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from specviz.core.compiled import compiled_backend
-from specviz.core.sampling import Number
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import Decoder
 from specviz.runtime.cpu.fused.tables import DRAFTING, MOST_ROWS
 from specviz.runtime.cpu.fused.vectors import LANES
-from specviz.runtime.runner import Model, PassInputs, Runner, spread
+from specviz.runtime.runner import Drafting, Model, PassInputs, Runner, spread
 
 
 @dataclass(eq=False)
@@ -46,7 +45,7 @@ class FusedModel(Model):
     gpu = None
 
     @property
-    def output_size(self) -> int:
+    def output_size(self) -> int:  # type: ignore[override]
         """See `Model`."""
         return self.decoder.vocabulary if self.reads is None else len(self.reads)
 
@@ -66,7 +65,7 @@ class FusedModel(Model):
         """See `Model`."""
         return replace(self, decoder=self.decoder.with_layers(layers), load=load)
 
-    def runner(self, vocabulary_size: int, *, apart: bool = False, beside: bool = False) -> FusedRunner:
+    def runner(self, vocabulary_size: int, *, apart: bool = False) -> FusedRunner:
         """See `Model`."""
         return FusedRunner(self, vocabulary_size)
 
@@ -100,13 +99,7 @@ class FusedRunner(Runner):
         super().__init__()
 
     def _new_cache(self) -> FusedCache:
-        return FusedCache(self._decoder.shape, self._decoder.layers)
-
-    def _add_slots(self, count: int, length: int) -> None:
-        self._cache.add(count, length)
-
-    def _drop_slot(self, slot: int, spoilt: bool) -> None:
-        self._cache.drop(slot)
+        return self._decoder.new_cache()
 
     def clear(self) -> None:
         """Free all slots and the buffers."""
@@ -120,14 +113,6 @@ class FusedRunner(Runner):
         if order != list(range(len(keys))):
             self.owners = [self.owners[slot] for slot in order]
             self._cache.arrange(order)
-
-    def _copy(self, other: FusedRunner, slots: slice) -> None:
-        self._cache.take(other._cache, slots)
-        self.owners += other.owners[slots]
-
-    def growth(self, more: int, length: int) -> int:
-        """See `Runner.growth`."""
-        return more * length * self.position_bytes
 
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
         buffer, tokens, valid = self.buffer if transient else super().buffer, given.tokens, given.valid
@@ -172,25 +157,13 @@ class FusedRunner(Runner):
         """See `Runner`."""
         return compiled_backend() is not None
 
-    def draft(
-        self,
-        tokens: Tensor,
-        q: Tensor,
-        lengths: Sequence[int],
-        positions: Sequence[int],
-        temperature: Number,
-        uniforms: Tensor,
-        *,
-        logits: Tensor | None = None,
-        thresholds: Sequence[float] | None = None,
-    ) -> list[int]:
+    def draft(self, given: Drafting) -> list[int]:
         """See `Runner.draft`."""
-        slots, table = len(lengths), self._drafting
-        last = [position + length - 1 for position, length in zip(positions, lengths, strict=True)]
-        if max(last) >= self._cache.table.shortest:
-            self._cache.stretch(np.arange(slots), np.array(last))
+        slots, table = len(given.lengths), self._drafting
+        tokens, q, logits, uniforms = given.tokens, given.q, given.logits, given.uniforms
+        temperature, thresholds = given.temperature, given.thresholds
         integers, numbers = np.empty((2, slots), np.int64), np.empty((2, slots))
-        integers[:] = lengths, positions
+        integers[:] = given.lengths, given.positions
         numbers[0] = temperature[:, 0] if isinstance(temperature, Tensor) else temperature
         numbers[1] = 0.0 if thresholds is None else thresholds
         table["slots"] = slots
@@ -202,34 +175,29 @@ class FusedRunner(Runner):
         table["temperatures"], table["thresholds"] = _rows(numbers)
         if thresholds is None:
             table["thresholds"] = 0
-        self._decoder.draft(table, self._cache.table)
+        self._decoder.draft(table, self._cache)
         drawn: list[int] = integers[0].tolist()
         return drawn
 
     def _run(self, given: PassInputs, logits: int) -> None:
         """Read all tokens except padding, slot by slot; their logits are written one after another to address `logits`, unless it is 0."""
-        indices = _slots(0 if given.slots is None else given.slots.start, *given.tokens.shape)
+        count, width = given.tokens.shape
+        indices = np.repeat(np.arange(count) + (given.slots.start if given.slots else 0), width)
         ids, at = given.tokens.numpy().reshape(-1), given.positions.numpy().reshape(-1)
         if given.valid is not None:
             needed = given.valid.numpy().reshape(-1)
             indices, ids, at = indices[needed], ids[needed], at[needed]
         if self._reads is not None:
             ids = self._reads[ids]
-        if given.visible > self._cache.table.shortest:
-            self._cache.stretch(indices, at)
+        if (at >= self._cache.lengths[indices]).any():  # the pass would write to other memory
+            raise IndexError("a slot is shorter than the text that is read into it")
         row_bytes = 4 * self._width
         for begin in range(0, len(ids), MOST_ROWS):
             part, own = slice(begin, begin + MOST_ROWS), logits and logits + begin * row_bytes
-            self._decoder.run(ids[part], indices[part], at[part], self._cache.table, own, row_bytes)
+            self._decoder.run(ids[part], indices[part], at[part], self._cache, own, row_bytes)
 
 
 def _rows(array: np.ndarray) -> tuple[int, int]:
     """Addresses of the two rows of an array [2, n] of words."""
     address = array.ctypes.data
     return address, address + array.strides[0]
-
-
-@lru_cache
-def _slots(first: int, count: int, width: int) -> np.ndarray:
-    """Each token's slot: `count` slots from `first` on, `width` tokens each."""
-    return np.repeat(np.arange(first, first + count), width)

@@ -57,30 +57,22 @@ def product(x: Array, weights: Weights, precision: Precision) -> Array:
     """x [n, inputs] · weights [outputs, inputs]; if weights are quantised, activations are rounded to integers by blocks."""
     if not weights.format.is_quantised:
         return x @ _numbers(weights).T
-    levels, scales, minima = _quantised(weights)
     blocks = x.reshape(len(x), -1, BLOCK)
-    unit = np.abs(blocks).max(-1) / precision.value + 1e-30
-    integers = np.rint(blocks / unit[..., None])
-    sums = np.einsum("nbi,obi->nob", integers, levels)  # exact: float64 holds these integers
-    return (sums * unit[:, None] * scales).sum(-1) + (unit * integers.sum(-1)) @ minima.T
-
-
-def _quantised(weights: Weights) -> tuple[Array, Array, Array]:
-    """Integers [outputs, blocks, 32], and scales and minima [outputs, blocks], as in GGUF."""
-    if weights.format is Format.Q8_0:
-        parts = weights.rows.reshape(len(weights.rows), -1, 34)
-        scales = parts[..., :2].copy().view(np.float16)[..., 0].astype(float)
-        return parts[..., 2:].view(np.int8).astype(float), scales, np.zeros_like(scales)
-    parts = weights.rows.reshape(len(weights.rows), -1, 20)
-    sides, nibbles = parts[..., :4].copy().view(np.float16).astype(float), parts[..., 4:]
-    return np.concatenate([nibbles & 15, nibbles >> 4], -1).astype(float), sides[..., 0], sides[..., 1]
+    unit = np.abs(blocks).max(-1, keepdims=True) / precision.value + 1e-30
+    return (np.rint(blocks / unit) * unit).reshape(x.shape) @ _numbers(weights).T
 
 
 def _numbers(weights: Weights) -> Array:
-    """Weights [outputs, inputs] as numbers."""
-    if weights.format.is_quantised:
-        levels, scales, minima = _quantised(weights)
-        return (levels * scales[..., None] + minima[..., None]).reshape(len(levels), -1)
-    if weights.format is Format.BF16:
-        return (weights.rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(float)
-    return weights.rows.view(np.float16 if weights.format is Format.F16 else np.float32).astype(float)
+    """Weights [outputs, inputs] as numbers; quantised ones are in GGUF's blocks of 32."""
+    rows, kind = weights.rows, weights.format
+    if kind is Format.Q8_0:
+        scales, levels = np.split(rows.reshape(len(rows), -1, 34), [2], -1)
+        return (levels.view(np.int8) * scales.copy().view(np.float16).astype(float)).reshape(len(rows), -1)
+    if kind is Format.Q4_1:
+        sides, nibbles = np.split(rows.reshape(len(rows), -1, 20), [4], -1)
+        scales, minima = np.split(sides.copy().view(np.float16).astype(float), 2, -1)
+        levels = np.concatenate([nibbles & 15, nibbles >> 4], -1)
+        return (levels * scales + minima).reshape(len(rows), -1)
+    if kind is Format.BF16:
+        return (rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(float)
+    return rows.view(np.float16 if kind is Format.F16 else np.float32).astype(float)

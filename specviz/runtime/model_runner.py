@@ -85,7 +85,6 @@ class ModelRunner(Runner):
     def clear(self) -> None:
         """Free all slots; free the buffers too, or return them to the workspace."""
         if self._held is not None:
-            self._cache.used = 0
             self._held.release()
             self._held = None
         super().clear()
@@ -105,6 +104,7 @@ class ModelRunner(Runner):
         """Use the workspace, if there is one and it is free."""
         if self._workspace is not None and self._workspace.acquire(self):
             self._cache, self._held = self._workspace.cache, self._workspace
+            self._cache.used = 0  # a holder that was collected has not released its slots
 
     def reserve(self, slots: int, length: int) -> None:
         """See `Runner.reserve`: buffers of a workspace."""

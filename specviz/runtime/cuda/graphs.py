@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz import environment
 from specviz.compat.torch import end_failed_capture
 from specviz.errors import is_out_of_memory
 from specviz.runtime.memory import capturing
@@ -35,11 +34,6 @@ MOST = 128
 """Most captures held at once. Each takes some megabytes for a thousand kernels' arguments."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Largest difference of a replay from the plain pass, as a share of the largest number; 0.05 in half precision."""
-
-
-def capturing_allowed() -> bool:
-    """Whether passes may be captured: unless SPECVIZ_GRAPHS=0."""
-    return environment.GRAPHS.value()
 
 
 class Graphs:

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from specviz import environment
 from specviz.compat.transformers import attention_of
-from specviz.runtime.cuda.graphs import Graphs, capturing_allowed
+from specviz.runtime.cuda.graphs import Graphs
 from specviz.runtime.kv_cache import KVCache
 
 
@@ -72,7 +73,7 @@ def workspace(model: nn.Module) -> Workspace | None:
 
     A new one if the model's tensors have moved or its attention has changed: captures would use the old ones.
     """
-    if single_gpu(model) is None or not capturing_allowed():
+    if single_gpu(model) is None or not environment.GRAPHS.value():
         return None
     attention = attention_of(model) if isinstance(model, PreTrainedModel) else None
     signature = attention, tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))

@@ -14,7 +14,7 @@ from itertools import chain
 
 import torch
 
-from specviz.engine.plan import best_draft_length, group_key
+from specviz.engine.plan import best_draft_length
 from specviz.engine.prefill import prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
@@ -224,9 +224,6 @@ class Batch:
         """
         choosing = sum(each.chooses_draft_length for each in self.sequences)
         length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
-        if len(self.sequences) > 2:  # any order of two keeps groups together
-            for model in (self._drafter, self._verifier):
-                model.arrange(lambda each: (*group_key(each), id(each)))
         outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
         for outcome in outcomes:
             sequence, run = outcome.sequence, outcome.sequence.run

@@ -259,9 +259,7 @@ def group_key(sequence: Sequence) -> tuple[str, str, bool, bool]:
 def _groups(
     sequences: list[Sequence], lengths: Lengths, slots: Slots, coins: np.ndarray, noise: Noise
 ) -> list[AcceptInputs]:
-    """Group sequences by `group_key`, in the order of their slots, so that most
-    selections are views. Those that sit the draft out are decided as verifier_only, with the noise of their own method.
-    """
+    """Group sequences by `group_key`. Those that sit the draft out are decided as verifier_only, with the noise of their own method."""
     members = defaultdict[Any, list[int]](list)
     for row, each in enumerate(sequences):
         key = each in slots, *group_key(each)

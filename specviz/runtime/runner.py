@@ -180,9 +180,6 @@ class Runner(ABC):
             slot = other.owners.index(owner)
             self._copy(other, slice(slot, slot + 1))
 
-    def arrange(self, key: Callable[[Any], Any]) -> None:  # noqa: B027  # does nothing where moving a slot copies it
-        """Sort slots by a key of their owners, where that costs nothing."""
-
     def clear(self) -> None:
         """Free all slots."""
         self.owners = []

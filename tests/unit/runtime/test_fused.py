@@ -168,8 +168,6 @@ def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     assert other.owners == []
     one.release(0)
     assert one.owners == [3, 1, 2]
-    one.arrange(lambda owner: owner)
-    assert one.owners == [1, 2, 3]
     for owner in (1, 2):
         assert torch.equal(rest(one, owner), wanted[owner, 40:])
     third = model.runner(203)

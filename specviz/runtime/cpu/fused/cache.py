@@ -57,10 +57,6 @@ class FusedCache:
         slots[slot] = slots[-1]
         self._use(slots[:-1])
 
-    def arrange(self, order: list[int]) -> None:
-        """Reorder slots; `order` has their present indices."""
-        self._use([self._slots[slot] for slot in order])
-
     def _use(self, slots: list[_Slot]) -> None:
         self._slots, self._table = slots, np.array([each.fields for each in slots], SLOT)
         self.address, self.lengths = int(self._table.ctypes.data), self._table["length"]

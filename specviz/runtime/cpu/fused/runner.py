@@ -106,14 +106,6 @@ class FusedRunner(Runner):
         super().clear()
         self._buffers.clear()
 
-    def arrange(self, key: Callable[[Any], Any]) -> None:
-        """See `Runner.arrange`."""
-        keys = [key(owner) for owner in self.owners]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        if order != list(range(len(keys))):
-            self.owners = [self.owners[slot] for slot in order]
-            self._cache.arrange(order)
-
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
         buffer, tokens, valid = self.buffer if transient else super().buffer, given.tokens, given.valid
         shape = tokens.shape if valid is None else (int(valid.sum()),)
@@ -167,12 +159,12 @@ class FusedRunner(Runner):
         numbers[0] = temperature[:, 0] if isinstance(temperature, Tensor) else temperature
         numbers[1] = 0.0 if thresholds is None else thresholds
         table["slots"] = slots
-        table["lengths"], table["positions"] = _rows(integers)
+        table["lengths"], table["positions"] = (row.ctypes.data for row in integers)
         table["tokens"], table["token_words"] = tokens.data_ptr(), tokens.shape[1]
         table["q"], table["steps"] = q.data_ptr(), q.shape[1]
         table["logits"] = 0 if logits is None else logits.data_ptr()
         table["uniforms"], table["uniform_words"] = uniforms.data_ptr(), uniforms.shape[1]
-        table["temperatures"], table["thresholds"] = _rows(numbers)
+        table["temperatures"], table["thresholds"] = (row.ctypes.data for row in numbers)
         if thresholds is None:
             table["thresholds"] = 0
         self._decoder.draft(table, self._cache)
@@ -195,9 +187,3 @@ class FusedRunner(Runner):
         for begin in range(0, len(ids), MOST_ROWS):
             part, own = slice(begin, begin + MOST_ROWS), logits and logits + begin * row_bytes
             self._decoder.run(ids[part], indices[part], at[part], self._cache, own, row_bytes)
-
-
-def _rows(array: np.ndarray) -> tuple[int, int]:
-    """Addresses of the two rows of an array [2, n] of words."""
-    address = array.ctypes.data
-    return address, address + array.strides[0]

@@ -41,8 +41,6 @@ class PassTimes:
         return _interpolated(self.verifier, tokens)
 
 
-_NO_PASS: Curve = ((1, 0.0),)
-"""Of a drafter that runs none."""
 ASSUMED = PassTimes(drafter=((1, 0.2), (8, 0.3)), verifier=((1, 1.0), (8, 1.5)))
 """Stand-in if memory runs out; only ratios count, so there is no unit."""
 
@@ -53,7 +51,7 @@ def measure(drafter: Runner, verifier: Runner) -> PassTimes:
     # On a GPU a drafter's pass over a few tokens takes as long as over one.
     drafts = _DRAFTER_COUNTS if drafter.device.type == "cpu" else _DRAFTER_COUNTS[:1]
     try:
-        drafting = _NO_PASS if drafter.looks_up else _curve(drafter, drafts)
+        drafting = ((1, 0.0),) if drafter.looks_up else _curve(drafter, drafts)
         return PassTimes(drafting, _curve(verifier, _VERIFIER_COUNTS))
     except Exception as error:
         if is_out_of_memory(error):

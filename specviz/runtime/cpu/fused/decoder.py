@@ -6,6 +6,7 @@ queries and keys.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -81,7 +82,6 @@ class Decoder:
     """Weights in memory, shared by all runners, and the passes over them.
 
     Attributes:
-        shape: its sizes.
         vocabulary: tokens it scores.
         threads: number of threads of a pass.
         address: of its `PASS` table.
@@ -103,23 +103,28 @@ class Decoder:
             matrices += [layer.inputs, layer.output, layer.gate_and_up, layer.down]
         self._arena = arena = _Arena(arithmetic, sum(map(_size, matrices)))
         self._table = np.array([self._layer(each) for each in layers], LAYER)
-        self._head = arena.matrix(head or embedding)
-        self._embedding = self._head if head is None else arena.matrix(embedding)
-        self._embed, self._norm = functions.embed(embedding.format), arena.vector(norm)
+        self._pass = table = np.zeros(1, PASS)
+        for name in ("heads", "key_heads", "head_size", "hidden", "inner", "epsilon"):
+            table[name] = getattr(shape, name)
+        table["attend"] = functions.attend(shape.heads // shape.key_heads, shape.head_size)
+        table["embed"], table["norm"] = functions.embed(embedding.format), arena.vector(norm)
+        table["head"] = arena.matrix(head or embedding)
+        reading = table["head"] if head is None else np.array(arena.matrix(embedding), MATRIX)
+        table["embedding"] = reading["weights"]
         arena.fill()
         self._begin()
 
     def _begin(self) -> None:
         """Set what is not shared with other decoders of the same weights."""
         self._lock = threading.Lock()
-        self._pass = np.zeros(1, PASS)
+        self._pass = self._pass.copy()
+        self._pass["layers"], self._pass["layer_table"] = self.layers, self._table.ctypes.data
         self._buffers: _Buffers | None = None
         self.address = int(self._pass.ctypes.data)
 
     def with_layers(self, indices: Sequence[int]) -> Decoder:
         """A decoder of some of the layers, which shares all weights."""
-        other = object.__new__(Decoder)
-        other.__dict__ |= self.__dict__
+        other = copy.copy(self)
         other._table = self._table[list(indices)]
         other._begin()
         return other
@@ -195,26 +200,11 @@ class Decoder:
     def _prepare(self, cache: FusedCache) -> _Buffers:
         """Buffers for a cache's slots, which are set in the pass's table."""
         if self._buffers is None or self._buffers.length < cache.length:
-            self._buffers = self._new_buffers(cache.length)
+            self._buffers = _Buffers(self.shape, cache.length, self._arena.scratch_bytes, self.vocabulary)
+            for name, value in self._buffers.fields.items():
+                self._pass[name] = value
         self._pass["slots"] = cache.address
         return self._buffers
-
-    def _new_buffers(self, length: int) -> _Buffers:
-        """Buffers for slots of so many positions; sets the fields of the pass's table that stay the same."""
-        shape = self.shape
-        buffers = _Buffers(shape, length, self._arena.scratch_bytes, self.vocabulary)
-        sizes = ("heads", "key_heads", "head_size", "hidden", "inner", "epsilon")
-        fields = {name: getattr(shape, name) for name in sizes} | buffers.fields
-        fields |= {"layers": self.layers, "layer_table": self._table.ctypes.data, "norm": self._norm}
-        fields |= {"embed": self._embed, "embedding": self._embedding[_WEIGHTS], "head": self._head}
-        fields["attend"] = functions.attend(shape.heads // shape.key_heads, shape.head_size)
-        for name, value in fields.items():
-            self._pass[name] = value
-        return buffers
-
-
-_FIELDS = MATRIX.names or ()
-_WEIGHTS = _FIELDS.index("weights")
 
 
 def _size(weights: Weights) -> int:
@@ -252,7 +242,7 @@ class _Arena:
         bias: np.ndarray | None = None,
         adds: bool = False,
     ) -> tuple[int, ...]:
-        """The record of a matrix, which `fill` will arrange.
+        """The `MATRIX` of a matrix, which `fill` will arrange.
 
         Args:
             other: a second matrix, whose groups of outputs alternate with those of the first.
@@ -270,10 +260,8 @@ class _Arena:
         start = 0 if adds else self.vector(np.zeros(groups * LANES) if bias is None else bias)
         packed = MOST_ROWS // PANEL_ROWS * blocks * kernel.block_bytes
         self.scratch_bytes = max(self.scratch_bytes, count * FLOAT_BYTES + packed)
-        fields = {"multiply": functions.multiply(kernel), "pack": functions.pack(kernel), "weights": address}
-        fields |= {"start": start, "groups": groups, "blocks": blocks}
-        fields |= {"row_bytes": kernel.row_bytes, "block_bytes": kernel.block_bytes}
-        return tuple(fields[name] for name in _FIELDS)
+        code = functions.multiply(kernel), functions.pack(kernel)
+        return *code, address, start, groups, blocks, kernel.row_bytes, kernel.block_bytes
 
 
 class _Buffers:

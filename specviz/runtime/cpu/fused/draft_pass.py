@@ -11,7 +11,6 @@ from specviz.core import loops
 from specviz.runtime.cpu.fused import memory
 from specviz.runtime.cpu.fused.memory import FLOAT_BYTES, double, jitable, set_word, word
 from specviz.runtime.cpu.fused.tables import MOST_ROWS, drafting_at, pass_at
-from specviz.runtime.cpu.fused.workers import WAITED
 
 _lead = memory.caller(3, types.int64)
 _sample, _spread = loops.sample, loops.spread
@@ -46,25 +45,24 @@ def _pass(pool, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
 
 
 def draft(pool: int, drafting: int, threads: int) -> int:
-    """Draw all that a `DRAFTING` asks for. Returns `WAITED` if any pass did, or else what `lead` returns for the last pass."""
+    """Draw all that a `DRAFTING` asks for. Returns `WAITED` if any pass did, or else 0."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
-    found, waited, step, rows = 0, 0, 0, 1
+    waited, step, rows = 0, 0, 1
     while rows > 0:
         rows = 0
         for slot in range(d.slots):
             if step >= word(d.lengths, slot):
                 continue
             if rows == MOST_ROWS:
-                found = _pass(pool, drafting, threads, rows, step)
-                waited, rows = waited + (found == WAITED), 0
+                waited |= _pass(pool, drafting, threads, rows, step)
+                rows = 0
             token = word(d.tokens, slot * d.token_words + step)
             set_word(pass_.tokens, rows, token if d.reads == 0 else word(d.reads, token))
             set_word(pass_.row_slots, rows, slot)
             set_word(pass_.row_positions, rows, word(d.positions, slot) + step)
             rows += 1
         if rows > 0:
-            found = _pass(pool, drafting, threads, rows, step)
-            waited += found == WAITED
+            waited |= _pass(pool, drafting, threads, rows, step)
         step += 1
-    return WAITED if waited > 0 else found
+    return waited

@@ -36,9 +36,7 @@ def multiply(kernel: Kernel) -> int:
     registers, two to six rows take two groups at once; one, seven or eight take one.
     """
     size, row_bytes, block_bytes = kernel.weights.block_bytes, kernel.row_bytes, kernel.block_bytes
-    most, groups = (8 if kernel.has_many_registers else 4), 1
-    if kernel.has_many_registers and kernel.arithmetic.reading.groups == 2:
-        groups = 2
+    most, groups = (8, kernel.arithmetic.reading.groups) if kernel.has_many_registers else (4, 1)
     single = product(kernel, (1, 7, 8) if groups == 2 else range(1, most + 1))
     pair = product(kernel, range(2, 7), 2) if groups == 2 else single
 
@@ -104,8 +102,7 @@ def attend(heads: int, size: int) -> int:
             own = scores + head * stride
             for position in range(seen, blocks * POSITIONS):
                 set_number(own, position, np.float32(-1e30))
-            total = layers.exponentials(own, vectors, layers.largest(own, vectors))
-            layers.multiply(own, vectors, np.float32(1.0) / total)
+            layers.softmax(own, vectors)
         mix(scores, stride, values, out, seen)
 
     return _compile(f"attend-{heads}-{size}", attend, 6)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 
 from specviz.runtime.cpu.fused.vectors import (
@@ -78,26 +79,19 @@ def _gate(b: Builder, gate_and_up: Value, out: Value, vectors: Value) -> None:
     loop.close()
 
 
-def _largest(b: Builder, x: Value, vectors: Value) -> Value:
+def _softmax(b: Builder, x: Value, vectors: Value) -> None:
+    """x = exp(x − the largest x) / their sum, in place."""
     loop = Loop(b, vectors, [floats(-1e30)])
     value = load(b, offset(b, x, b.mul(loop.index, I64(64))), FLOATS)
-    return reduce(b, loop.close([larger(b)(loop.values[0], value)])[0], larger(b))
-
-
-def _exponentials(b: Builder, x: Value, vectors: Value, largest: Value) -> Value:
-    """x = exp(x − largest) in place; returns their sum."""
-    most, loop = splat(b, largest), Loop(b, vectors, [floats(0.0)])
-    x = offset(b, x, b.mul(loop.index, I64(64)))
-    value = exponential(b, b.fsub(load(b, x, FLOATS), most))
-    store(b, value, x)
-    return reduce(b, loop.close([b.fadd(loop.values[0], value)])[0], b.fadd)
-
-
-def _multiply(b: Builder, x: Value, vectors: Value, factor: Value) -> None:
-    """x = x · factor in place."""
-    factors = splat(b, factor)
-    with _each_vector(b, vectors, x) as (x,):
-        store(b, b.fmul(load(b, x, FLOATS), factors), x)
+    most = splat(b, reduce(b, loop.close([larger(b)(loop.values[0], value)])[0], larger(b)))
+    loop = Loop(b, vectors, [floats(0.0)])
+    at = offset(b, x, b.mul(loop.index, I64(64)))
+    value = exponential(b, b.fsub(load(b, at, FLOATS), most))
+    store(b, value, at)
+    total = reduce(b, loop.close([b.fadd(loop.values[0], value)])[0], b.fadd)
+    factors = splat(b, b.fdiv(ir.Constant(F32, 1.0), total))
+    with _each_vector(b, vectors, x) as (at,):
+        store(b, b.fmul(load(b, at, FLOATS), factors), at)
 
 
 def _clear(b: Builder, x: Value, vectors: Value) -> None:
@@ -113,13 +107,11 @@ def _copy(b: Builder, x: Value, out: Value) -> None:
 
 sum_of_squares = instruction(_sum_of_squares, 2, result=types.float32)
 scale = instruction(_scale, 4, 1)
-multiply = instruction(_multiply, 2, 1)
 clear = instruction(_clear, 2)
 copy = instruction(_copy, 2)
 rotate = instruction(_rotate, 4)
 gate = instruction(_gate, 3)
-largest = instruction(_largest, 2, result=types.float32)
-exponentials = instruction(_exponentials, 2, 1, result=types.float32)
+softmax = instruction(_softmax, 2)
 
 
 def _by_fours(heads: int) -> list[range]:

@@ -27,14 +27,9 @@ def dot_products() -> DotProducts | None:
         return None
     if {"avx512vnni", "avx512bw"} <= features:
         return DotProducts.VNNI_512
-    if "avxvnni" in features or {"avx512vnni", "avx512vl"} <= features:
+    if "avxvnni" in features:
         return DotProducts.VNNI_256
     return DotProducts.PAIRS
-
-
-def has_wide_registers() -> bool:
-    """Whether a register takes sixteen lanes, rather than eight."""
-    return "avx512f" in target_features()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 
 from specviz.runtime.cpu.fused.memory import CACHE_LINE
-from specviz.runtime.cpu.fused.processor import USUAL, DotProducts, Reading, has_wide_registers
+from specviz.runtime.cpu.fused.processor import USUAL, DotProducts, Reading
 from specviz.runtime.cpu.fused.vectors import (
     BYTES,
     F32,
@@ -298,7 +298,7 @@ class _Quantised(_Product):
                 following += own
             sums, by = following, by + 4
             if self.rows > 1:
-                sums = settle(b, sums, whole=has_wide_registers())
+                sums = settle(b, sums, whole=self.kernel.has_many_registers)
         return sums
 
     def _factors(self, b: Builder, w: list[Value], block: int) -> Iterator[list[Value]]:

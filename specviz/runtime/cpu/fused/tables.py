@@ -43,7 +43,6 @@ PASS = np.dtype(
         *_integers("slots", "rows", "tokens", "row_slots", "row_positions", "logits", "logits_bytes"),
         ("head", MATRIX),
         ("epsilon", "f4"),
-        ("unused", "f4"),
     ]
 )
 """A pass: the decoder's sizes, functions and weights; buffers [rows, size] of float32; and what is to be read.

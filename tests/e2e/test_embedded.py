@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,9 @@ def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
 def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine) -> None:
     """Token for token, and in fewer calls of the verifier."""
     asked = [
-        Request(prompt=prompt, method="verifier_only", seed=seed, temperature=heat, max_new_tokens=16)
-        for seed, (prompt, heat) in enumerate(zip(PROMPTS[::2], cycle((0.7, 1.0)), strict=False))
+        Request(prompt=prompt, method="verifier_only", seed=seed, temperature=heat, max_new_tokens=12)
+        for heat in (0.7, 1.0)
+        for seed, prompt in enumerate(PROMPTS)
     ]
     alone = engine.generate(asked)
     matched = engine.generate([replace(each, method="sampler_match", draft_length=3) for each in asked])

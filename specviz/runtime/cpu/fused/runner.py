@@ -156,6 +156,7 @@ class FusedRunner(Runner):
         temperature, thresholds = given.temperature, given.thresholds
         integers, numbers = np.empty((2, slots), np.int64), np.empty((2, slots))
         integers[:] = given.lengths, given.positions
+        self._check(np.arange(slots), integers.sum(0) - 1)
         numbers[0] = temperature[:, 0] if isinstance(temperature, Tensor) else temperature
         numbers[1] = 0.0 if thresholds is None else thresholds
         table["slots"] = slots
@@ -181,9 +182,13 @@ class FusedRunner(Runner):
             indices, ids, at = indices[needed], ids[needed], at[needed]
         if self._reads is not None:
             ids = self._reads[ids]
-        if (at >= self._cache.lengths[indices]).any():  # the pass would write to other memory
-            raise IndexError("a slot is shorter than the text that is read into it")
+        self._check(indices, at)
         row_bytes = 4 * self._width
         for begin in range(0, len(ids), MOST_ROWS):
             part, own = slice(begin, begin + MOST_ROWS), logits and logits + begin * row_bytes
             self._decoder.run(ids[part], indices[part], at[part], self._cache, own, row_bytes)
+
+    def _check(self, slots: np.ndarray, positions: np.ndarray) -> None:
+        """Raise IndexError where a slot has no such position: a pass would write to other memory."""
+        if (positions >= self._cache.lengths[slots]).any():
+            raise IndexError("a slot is shorter than the text that is read into it")

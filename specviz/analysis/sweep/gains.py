@@ -73,8 +73,8 @@ class Gains:
     Attributes:
         models: the verifier alone and the drafter alone.
         choice: sequence-level choice, its threshold chosen on the other half.
-        named: each method at its lenience in `NAMED`.
-        chosen: each method at a lenience chosen on the other half.
+        named: each method with a lenience, at that in `NAMED`.
+        chosen: each method with a lenience, at one chosen on the other half.
     """
 
     models: tuple[Gain, ...]
@@ -121,7 +121,7 @@ def find_gains(
         beside = None if setting.method in MODELS else chosen_choice
         return judge.gain(setting.method, setting.lenience, scores, beside, accepted, calls)
 
-    both = [name for name in rows if name not in MODELS]
+    both = [name for name in rows if get_method(name).has_lenience]
     return Gains(
         models=tuple(gain(rows[name][0]) for name in MODELS),
         choice=judge.gain("", None, chosen_choice),
@@ -231,12 +231,8 @@ def findings(gains: Gains) -> list[str]:
             (one for one in group if get_method(one.method).has_rule), key=lambda one: -one.above_models.value
         )
         more = [f"{described(one)} by {share(one.above_models)}" for one in cascades if one.is_sure]
-        rest = [described(one) for one in cascades if not one.is_sure]
         surely = f"{joined(more)} of the questions" if more else "none"
-        said.append(
-            f"Each {how}: surely right more often than both models: {surely}."
-            + (f" Not surely: {joined(rest)}." if rest else "")
-        )
+        said.append(f"Each {how}: surely right more often than both models: {surely}.")
     kinds = [kind for kind in gains.choice.accuracy if kind != ALL]
     if gains.chosen and len(kinds) > 1:
         best = max(gains.chosen, key=lambda one: one.accuracy[ALL].value)

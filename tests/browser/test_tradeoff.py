@@ -60,7 +60,9 @@ def made_point(setting: Setting, samples: int) -> Point:
     }
     against = Estimate(accuracy - 0.44, accuracy - 0.5, accuracy - 0.4)
     ratios = {"accuracy": interval(accuracy / 0.44), "rejection_rate": interval(rejected.value / 0.62)}
-    return Point(setting, samples, 24 * samples, figures, {"accuracy": against}, {}, ratios)
+    return Point(
+        setting, samples, 24 * samples, figures, against_verifier={"accuracy": against}, ratios=ratios
+    )
 
 
 def made(plan: SweepGrid, points: int | None = None) -> Recorded:

@@ -9,11 +9,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from specviz.core.compiled import backend_of
-from specviz.core.distributions import Distributions
 from specviz.core.methods import get_method
 from specviz.core.sampling import SamplingParameters, at, bounded, distribution
-from specviz.core.target import Target
+from specviz.core.target import target_under
 from specviz.models.pair import ModelPair
 from specviz.schema.trace import Run
 
@@ -139,18 +137,11 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
         return Fidelity(0.0, 0.0, 0)
     distance = 0.0
     if drafter is not None:
-        backend = backend_of(drafter, verifier)
-        lenience, asked = bounded(run.lenience), SamplingParameters(*run.warp)
-        distributions = Distributions(
-            drafter,
-            verifier,
-            *method.sampling(asked, lenience).computable(),
-            backend=backend,
-            greedy_drafts=run.greedy_drafts or method.greedy_drafts,
-        )
-        pi = Target.of(method, distributions, lenience).pi()
-        p = distribution(verifier, *asked.computable(), backend=backend)
-        distance = float(backend.excess(pi, p).double().sum())
+        asked = SamplingParameters(*run.warp).computable()
+        target = target_under(method, drafter, verifier, asked, bounded(run.lenience), run.greedy_drafts)
+        own, backend = target.distributions, target.distributions.backend
+        p = distribution(verifier, *asked, backend=backend) if method.truncates else own.p
+        distance = float(backend.excess(target.pi(), p).double().sum())
     likely = float(_log_likelihoods(verifier, tokens).sum())
     return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))
 

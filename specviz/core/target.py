@@ -371,7 +371,9 @@ def acceptance_and_residual(
     Raises:
         RequestError: unknown method; RuleError: an expression that is no rule.
     """
-    target = _target(method, drafter_logits, verifier_logits, lenience, temperature, rule, greedy_drafts)
+    asked = SamplingParameters(temperature)
+    chosen = get_method(method, rule)
+    target = target_under(chosen, drafter_logits, verifier_logits, asked, lenience, greedy_drafts)
     return target.acceptance(tokens), target.residual(tokens)
 
 
@@ -386,21 +388,25 @@ def target_distribution(
     greedy_drafts: bool = False,
 ) -> Tensor:
     """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
-    return _target(method, drafter_logits, verifier_logits, lenience, temperature, rule, greedy_drafts).pi()
-
-
-def _target(
-    method: str,
-    drafter: Tensor,
-    verifier: Tensor,
-    lenience: Number,
-    temperature: Number,
-    rule: str,
-    greedy_drafts: bool,
-) -> Target:
-    backend = backend_of(drafter, verifier)
+    asked = SamplingParameters(temperature)
     chosen = get_method(method, rule)
-    sampling = chosen.sampling(SamplingParameters(temperature), lenience)
-    greedy_drafts |= chosen.greedy_drafts
-    distributions = Distributions(drafter, verifier, *sampling, backend=backend, greedy_drafts=greedy_drafts)
-    return Target.of(chosen, distributions, lenience)
+    return target_under(chosen, drafter_logits, verifier_logits, asked, lenience, greedy_drafts).pi()
+
+
+def target_under(
+    method: Method,
+    drafter_logits: Tensor,
+    verifier_logits: Tensor,
+    asked: SamplingParameters,
+    lenience: Number,
+    greedy_drafts: bool = False,
+) -> Target:
+    """The target of a method where these sampling parameters are `asked` for; logits are [..., V]."""
+    distributions = Distributions(
+        drafter_logits,
+        verifier_logits,
+        *method.sampling(asked, lenience),
+        backend=backend_of(drafter_logits, verifier_logits),
+        greedy_drafts=greedy_drafts or method.greedy_drafts,
+    )
+    return Target.of(method, distributions, lenience)

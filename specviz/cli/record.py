@@ -6,21 +6,17 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from specviz.cli.options import Pair, asks
-from specviz.progress import TerminalProgress
+from specviz.cli.options import asks
 
 
 def record(
-    pair: Pair = "embedded",
     folder: Annotated[Path | None, asks("Folder to write to", "the project’s own", "DIR")] = None,
 ) -> int:
     """Record the page's runs again, and its opening race."""
     from specviz.analysis.recorded_runs import FOLDER  # slow to import, as is what follows
-    from specviz.models.loading import load_pair
     from specviz.tools.record import record
 
-    loaded = load_pair(pair, progress=TerminalProgress(sys.stderr))
-    recorded = record(loaded, folder or FOLDER, lambda title: print(title, file=sys.stderr))
+    recorded = record(folder or FOLDER, lambda title: print(title, file=sys.stderr))
     alone = 1000 * recorded.verifier_only_seconds_per_token
     about = f"{len(recorded.runs)} runs · verifier alone {alone:.0f} ms a token on {recorded.machine}"
     print(about, file=sys.stderr)

@@ -53,64 +53,47 @@ _INSPECT = 5
 """Number of most probable tokens to record, as in the other recorded runs."""
 
 
-def record_race(pair: ModelPair, plan: RacePlan, on_start: Callable[[str], None]) -> tuple[Race, list[Run]]:
+def record_race(
+    pair: ModelPair, on_start: Callable[[str], None], plan: RacePlan = RacePlan()
+) -> tuple[Race, list[Run]]:
     """Choose a prompt and a draft length, then time both contenders in turn.
 
     Returns three runs: the verifier's of median time, the drafted one of median time, and the latter repeated with inspection. `on_start`
     is called with the name of each stage.
 
     Raises:
-        EngineError: the texts differ, or inspection changed a decision.
+        EngineError: the texts differ.
     """
     engine = Engine(pair)
 
     def serve(prompt: str, **settings: Any) -> Run:
         # At temperature 0 lossless decoding writes the verifier's own text.
-        settings |= {"temperature": 0.0, "max_new_tokens": plan.tokens}
-        return engine.generate(Request(prompt=prompt, **settings))[0]
+        request = Request(prompt, temperature=0.0, max_new_tokens=plan.tokens, lenience=0.0, **settings)
+        return engine.generate(request)[0]
 
-    def drafted(prompt: str, draft_length: int | Literal["auto"], **more: Any) -> Run:
-        return serve(prompt, method="speed", lenience=0.0, draft_length=draft_length, **more)
+    def promise(prompt: str) -> tuple[bool, float]:
+        """Whether the text is long enough and has a rejection, then tokens per verifier call."""
+        run = serve(prompt, method="speed", draft_length=_TRIED_LENGTH)
+        rejects = any(token.draft for token in run.tokens)
+        return rejects and 2 * len(run.tokens) >= plan.tokens, run.block_efficiency or 0.0
 
     on_start("The race: choosing its prompt")
-    prompt = max(plan.prompts, key=lambda one: _promise(drafted(one, _TRIED_LENGTH), plan.tokens))
+    prompt = max(plan.prompts, key=promise)
     on_start("The race: choosing its draft length")
-    times: dict[int | Literal["auto"], list[float]] = {length: [] for length in plan.draft_lengths}
-    for _ in range(plan.repetitions):
-        for length, seconds in times.items():
-            seconds.append(drafted(prompt, length).seconds)
-    chosen = min(times, key=lambda length: statistics.median(times[length]))
+    turns = [
+        [serve(prompt, method="speed", draft_length=length).seconds for length in plan.draft_lengths]
+        for _ in range(plan.repetitions)
+    ]
+    medians = [statistics.median(times) for times in zip(*turns, strict=True)]
+    drafted = {"method": "speed", "draft_length": plan.draft_lengths[medians.index(min(medians))]}
     on_start("The race: timing it")
-    both = [(serve(prompt, method="verifier_only"), drafted(prompt, chosen)) for _ in range(plan.repetitions)]
-    alone, raced = (_median(list(runs)) for runs in zip(*both, strict=True))
-    _check_same_text(alone, raced)
-    inspected = drafted(prompt, chosen, inspect=_INSPECT)
-    # Law 2: with K automatic the rounds may differ, but the decisions do not.
-    if _decisions(inspected) != _decisions(raced):
-        raise EngineError("The race is not recorded: with inspection its decisions are others.")
-    return Race(len(plan.prompts), len(plan.draft_lengths), plan.repetitions), [alone, raced, inspected]
-
-
-def _decisions(run: Run) -> list[tuple[int, bool, int | None]]:
-    return [(token.id, token.accepted, token.draft.id if token.draft else None) for token in run.tokens]
-
-
-def _promise(run: Run, tokens: int) -> tuple[bool, float]:
-    """Sort key for prompts: whether the text is long enough and has a rejection, then tokens per verifier call."""
-    rejects = any(token.draft for token in run.tokens)
-    return rejects and 2 * len(run.tokens) >= tokens, run.block_efficiency or 0.0
-
-
-def _median(runs: list[Run]) -> Run:
-    return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
-
-
-def _check_same_text(alone: Run, drafted: Run) -> None:
-    if alone.token_ids == drafted.token_ids:
-        return
-    pairs = zip(alone.token_ids, drafted.token_ids, strict=False)
-    same = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
-    place = "one of them ends sooner" if same is None else f"they part at token {same + 1}"
-    raise EngineError(
-        f"The race is not recorded: verifier only and speculative decoding wrote different texts ({place})."
-    )
+    both = [
+        (serve(prompt, method="verifier_only"), serve(prompt, **drafted)) for _ in range(plan.repetitions)
+    ]
+    timed = [sorted(runs, key=lambda run: run.seconds) for runs in zip(*both, strict=True)]
+    runs = [*(each[plan.repetitions // 2] for each in timed), serve(prompt, **drafted, inspect=_INSPECT)]
+    if len({tuple(run.token_ids) for run in runs}) > 1:
+        raise EngineError(
+            "The race is not recorded: verifier only and speculative decoding wrote different texts."
+        )
+    return Race(len(plan.prompts), len(plan.draft_lengths), plan.repetitions), runs

@@ -28,7 +28,7 @@ def loadtest(
     soak: Annotated[
         float | None,
         asks(
-            "Use every door, and compare what the server's process holds after SECONDS of rest",
+            "Compare what the server's process holds, after SECONDS of rest, early and at the end",
             None,
             "SECONDS",
         ),

@@ -7,12 +7,15 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
+
+import psutil
 
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError, SpecvizError
@@ -34,6 +37,8 @@ _FEW_TOKENS = (8, 16)
 """Tokens per text in a soak."""
 _TEMPERATURES = (0.7, 1.0, 0.0)
 _LEAST_SOAK = 10
+_MOST_GROWTH = 1.05
+"""Largest allowed ratio of what the server holds at the end of a soak to what it held after a tenth of the requests."""
 _PATIENCE_SECONDS = 120
 """Seconds for which unfinished texts may continue after the load ends."""
 ENDPOINT: Literal["generate"] = "generate"
@@ -84,13 +89,33 @@ class LoadTest:
             raise RequestError(f"{host} is not this machine: only --anywhere puts a load on another one.")
 
     def run(self, json_file: Path | None = None, html_file: Path | None = None) -> int:
-        """Run locust, which prints its report and writes it to the files. Returns locust's exit status.
+        """Run locust, which prints its report and writes it to the files. Returns its exit status, or 1 if the server grew in a soak.
 
         Raises:
-            SpecvizError: locust is not installed.
+            SpecvizError: locust is not installed, or no process of this user serves the address of a soak.
         """
         if find_spec("locust") is None:
             raise SpecvizError("A load test needs locust: pip install 'specviz[loadtest]'.")
+        if self.soak is None or self.requests is None:
+            return self._locust(self.requests, json_file, html_file)
+        process, tenth, held = _listening_process(urlsplit(self.address).port or 80), self.requests // 10, []
+        for part in (tenth, self.requests - tenth):
+            if status := self._locust(part, json_file, html_file):
+                return status
+            print(f"The server rests for {self.soak:g} s", file=sys.stderr)
+            time.sleep(self.soak)
+            memory = process.memory_full_info()
+            held.append({"rss": memory.rss, "uss": memory.uss, "threads": process.num_threads()})
+            held[-1]["open_files"] = process.num_fds()
+        for name, before in held[0].items():
+            growth = held[1][name] / before
+            print(
+                f"{name}: {before} after a tenth of the requests, {held[1][name]} at the end ({growth - 1:+.1%})"
+            )
+            status |= growth > _MOST_GROWTH
+        return status
+
+    def _locust(self, count: int | None, json_file: Path | None, html_file: Path | None) -> int:
         options = {
             "--locustfile": Path(__file__).with_name("locustfiles") / "users.py",
             "--host": self.address,
@@ -103,21 +128,18 @@ class LoadTest:
         command += [str(word) for option in options.items() for word in option]
         if html_file:
             command += ["--html", str(html_file)]
-        tokens = _TOKENS if self.soak is None else _FEW_TOKENS
+        drawn = distinct_requests(self.distinct, self.seed, _TOKENS if self.soak is None else _FEW_TOKENS)
         requests = [
-            self._arguments(request) for request in distinct_requests(self.distinct, self.seed, tokens)
+            [
+                getattr(each, name, {"pair": self.pair, "trace": False}.get(name))
+                for name in arguments(ENDPOINT)
+            ]
+            for each in drawn
         ]
-        file = str(json_file) if json_file else None
-        given = json.dumps(
-            {"plan": asdict(self), "endpoint": ENDPOINT, "requests": requests, "results": file}
-        )
-        return subprocess.run(command, input=given, text=True).returncode
-
-    def _arguments(self, request: Request) -> list[Any]:
-        """A request as the arguments of the endpoint, in order."""
-        is_soak = self.soak is not None
-        own = {"prompt": request.prompt, "pair": self.pair, "inspect": 10 * is_soak, "trace": is_soak}
-        return [own[name] if name in own else getattr(request, name) for name in arguments(ENDPOINT)]
+        results = str(json_file) if json_file else None
+        plan = asdict(self) | {"requests": count}
+        given = {"plan": plan, "endpoint": ENDPOINT, "requests": requests, "results": results}
+        return subprocess.run(command, input=json.dumps(given), text=True).returncode
 
 
 def _is_loopback(host: str) -> bool:
@@ -125,6 +147,13 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _listening_process(port: int) -> psutil.Process:
+    for each in psutil.net_connections("tcp"):
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
+            return psutil.Process(each.pid)
+    raise SpecvizError(f"No process of yours listens on port {port} of this machine.")
 
 
 def distinct_requests(count: int, seed: int, tokens: Sequence[int] = _TOKENS) -> list[Request]:

@@ -43,14 +43,14 @@ def distill(
     device: Device = "auto",
 ) -> int:
     """Train a drafter for a pair's verifier; the same command resumes it."""
-    from specviz.tools.distill.distillation import Distillation  # slow to import
+    from specviz.tools.distill import distillation  # slow to import
     from specviz.tools.distill.settings import DistillationSettings
 
     chosen = choices(context.params, DistillationSettings)
     settings = DistillationSettings(pair_verifier, **chosen)
     with interrupt() as stop:
         progress = TerminalProgress(sys.stderr)
-        report = Distillation(settings, out, device=device, progress=progress, stop=stop).run()
+        report = distillation.distill(settings, out, device=device, progress=progress, stop=stop)
     for name, value in report["held_out"].items():
         print(f"acceptance {value:.3f}  {name}")
     print(f"the drafter is in {out / 'student'}")

@@ -23,7 +23,7 @@ ARITHMETIC = "arithmetic"
 
 SKILLS = "skills"
 SKILL_ITEMS = ASSETS / "skills.jsonl"
-"""Questions for the specialist drafter, written by `specviz.tools.distill.skills.items`: its skills, facts, and both in one."""
+"""Questions for the specialist drafter: its skills, facts, and both in one."""
 _KIND_WORDS = {"skill": "about a taught skill", "fact": "about a fact", "mixed": "about both"}
 """What the kinds of `SKILL_ITEMS` are called; others are called by their names."""
 

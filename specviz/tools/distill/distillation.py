@@ -14,7 +14,6 @@ import threading
 import timeit
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,22 @@ from specviz.models.placement import dtype_name
 from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, silent
+from specviz.tools.distill.batches import skill_batches, text_batches
 from specviz.tools.distill.evaluation import QUESTIONS, acceptance_rates, skill_rates
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped
-from specviz.tools.distill.skills.batches import SkillBatches
-from specviz.tools.distill.skills.examples import training_examples
+from specviz.tools.distill.skills import training_examples
 from specviz.tools.distill.student import make_student
-from specviz.tools.distill.texts import Texts, write_texts
-from specviz.tools.distill.training import Batches, Training, TrainingBatches
+from specviz.tools.distill.texts import (
+    Text,
+    first_texts,
+    load_texts,
+    read_texts,
+    save_texts,
+    write_texts,
+    written,
+)
+from specviz.tools.distill.training import Training
 from specviz.tools.machine import describe_machine
 from specviz.tools.templates import Templates
 
@@ -47,139 +54,127 @@ _FILE_BYTES = 9_000_000
 _CARD = Path(__file__).with_name("model_card.md.j2")
 
 
-class Distillation:
-    """One distillation in `directory`, new or resumed."""
+def distill(
+    settings: DistillationSettings,
+    directory: Path,
+    *,
+    device: str = "auto",
+    progress: Progress = silent,
+    stop: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Do what remains of the distillation in `directory`. Returns the report, which is saved with the student's weights.
 
-    def __init__(
-        self,
-        settings: DistillationSettings,
-        directory: Path,
-        *,
-        device: str = "auto",
-        progress: Progress = silent,
-        stop: threading.Event | None = None,
-    ) -> None:
-        self._settings, self._directory, self._device = settings, directory, device
-        self._progress, self._stop = progress, stop or threading.Event()
-
-    def run(self) -> dict[str, Any]:
-        """Do the remaining work. Returns the report, which is saved with the student's weights.
-
-        Raises:
-            RequestError: the directory holds a distillation with other settings, or `start` or `texts` cannot be read.
-            StoppedError: `stop` was set.
-            PairError, EngineError: raised by loading and generating.
-        """
-        settings, directory = self._settings, self._directory
-        teacher: Any
-        teacher, tokenizer = load_verifier(settings.verifier, device=self._device, dtype="float32")
-        known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
-        # Inputs are read first, so that errors show before hours of work.
-        begun = read_drafter(Path(settings.start), teacher, known) if settings.start else None
-        given = sum((Texts.read(Path(folder), known) for folder in settings.texts), Texts([], []))
-        settings.save(directory)
-        texts = given = given.first(settings.tokens)
-        if given.written < settings.tokens:
-            texts = given + self._write_texts(settings.tokens - given.written)
-        vocabulary = begun[1] if begun else self._choose_vocabulary(teacher, tokenizer, texts)
-        kept = torch.arange(known) if vocabulary is None else vocabulary.kept
-        # The student copies the verifier's weights before those are rounded.
-        student = begun[0] if begun else make_student(teacher, settings.layers, kept)
-        release_memory()  # training needs the memory of the pair that wrote the texts, which reference cycles still hold
-        batches: Batches
-        if settings.skills:
-            questions = islice(training_examples(settings.seed), settings.skills)
-            student.set_attn_implementation(
-                "eager"
-            )  # short sequences: on a CPU its backward pass is far faster
-            former = copy.deepcopy(student).to(teacher.device, _fast_dtype(teacher.device))
-            batches = SkillBatches(settings, texts, questions, former, vocabulary, tokenizer)
-        else:
-            teacher = teacher.to(_fast_dtype(teacher.device))
-            batches = TrainingBatches(settings, texts, teacher, kept, vocabulary)
-        student, figures = Training(settings, directory, student, batches).run(self._progress, self._stop)
-        report = {
-            "verifier": find_pair(settings.verifier).verifier_name,
-            "layers": settings.layers,
-            "vocabulary": len(kept),
-            "format": settings.format,
-            "parameters": sum(p.numel() for p in student.parameters()),
-            "tokens": texts.written,
-            "tokens_given": given.written,
-            "questions": settings.skills,
-            "passes": settings.passes,
-            "device": describe_machine(str(teacher.device)),
-            "start": _earlier_rates(settings.start),
-        }
-        return self._finish(student, vocabulary, report | figures)
-
-    def _finish(
-        self, student: Any, vocabulary: SmallVocabulary | None, report: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Store the student, load it as users do and measure it, and write its report and its card."""
-        settings = self._settings
-        self._progress(0.9, "Measuring the drafter")
-        partial, final = self._directory / "student.part", self._directory / "student"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        Checkpoint.of(student, settings.format).save(partial, _FILE_BYTES)
-        student.generation_config.save_pretrained(partial)
-        if vocabulary is not None:
-            vocabulary.save(partial)
-        spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
-        pair = load_pair(spec, device=self._device)
-        report |= {
-            "held_out": acceptance_rates(pair, self._stop),
-            "held_out_prompts": len(held_out_prompts()),
-        }
-        if settings.skills:
-            items = hashlib.sha256(SKILL_ITEMS.read_bytes()).hexdigest()
-            report |= {
-                "skills": skill_rates(pair, self._stop),
-                "skill_questions": QUESTIONS,
-                "items_sha256": items,
-            }
-        write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-        write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
-        shutil.rmtree(final, ignore_errors=True)
-        partial.rename(final)
-        self._progress(1.0, "The drafter is ready")
-        return report
-
-    def _write_texts(self, tokens: int) -> Texts:
-        """At least `tokens` tokens of text by the verifier. Reads the existing files and writes what is missing."""
-        settings = self._settings
-        pair = load_pair(settings.verifier, device=self._device)
-        folder = self._directory / "texts"
-        folder.mkdir(exist_ok=True)
-        texts, seen = Texts([], []), set[tuple[int, ...]]()
-        for index in itertools.count():
-            if texts.written >= tokens:
-                break
-            path = folder / f"texts-{index:05d}.safetensors"
-            if not path.exists():
-                seed = settings.seed * 1_000_003 + index
-                made = write_texts(pair, settings.rows, seed, settings.answer_tokens, self._stop)
-                raise_if_stopped(self._stop)
-                made.save(path)
-            texts = texts + Texts.load(path).without(seen)
-            words = f"The verifier writes: {texts.written:,} of {tokens:,} tokens"
-            self._progress(0.4 * min(1.0, texts.written / tokens), words)
-        return texts
-
-    def _choose_vocabulary(self, verifier: Any, tokenizer: Any, texts: Texts) -> SmallVocabulary | None:
-        """The most frequent tokens of `texts`; None for the whole vocabulary."""
-        size = self._settings.vocabulary
-        if not size:
-            return None
-        embedding = verifier.get_input_embeddings().weight.detach().cpu()
-        ids = torch.tensor([t for s in texts.sequences for t in s])
-        special = [t for t in tokenizer.all_special_ids if t < len(embedding)]
-        return SmallVocabulary.of(torch.bincount(ids, minlength=len(embedding)), size, special, embedding)
+    Raises:
+        RequestError: the directory holds a distillation with other settings, or `start` or `texts` cannot be read.
+        StoppedError: `stop` was set.
+        PairError, EngineError: raised by loading and generating.
+    """
+    stop = stop or threading.Event()
+    teacher: Any
+    teacher, tokenizer = load_verifier(settings.verifier, device=device, dtype="float32")
+    embedding = teacher.get_input_embeddings().weight.detach().cpu()
+    known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
+    # Inputs are read first, so that errors show before hours of work.
+    begun = read_drafter(Path(settings.start), known, len(embedding)) if settings.start else None
+    texts = [text for folder in settings.texts for text in read_texts(Path(folder), known)]
+    settings.save(directory)
+    texts = first_texts(texts, settings.tokens)
+    given = written(texts)
+    if given < settings.tokens:
+        texts += _write_texts(settings, settings.tokens - given, directory / "texts", device, progress, stop)
+    vocabulary = begun[1] if begun else None
+    if settings.vocabulary and not begun:  # the most frequent tokens
+        counts = torch.bincount(torch.tensor([t for ids, _ in texts for t in ids]), minlength=len(embedding))
+        special = [token for token in tokenizer.all_special_ids if token < len(embedding)]
+        vocabulary = SmallVocabulary.of(counts, settings.vocabulary, special, embedding)
+    kept = torch.arange(known) if vocabulary is None else vocabulary.kept
+    # The student copies the verifier's weights before those are rounded.
+    student = begun[0] if begun else make_student(teacher, settings.layers, kept)
+    release_memory()  # training needs the memory of the pair that wrote the texts, which reference cycles still hold
+    fast = _fast_dtype(teacher.device)
+    if settings.skills:
+        questions = itertools.islice(training_examples(settings.seed), settings.skills)
+        student.set_attn_implementation("eager")  # short sequences: on a CPU its backward pass is far faster
+        former = copy.deepcopy(student).to(teacher.device, fast)
+        batches = skill_batches(settings, texts, questions, former, vocabulary, tokenizer)
+    else:
+        batches = text_batches(settings, texts, teacher.to(fast), kept, vocabulary)
+    student, figures = Training(settings, directory, student, batches).run(progress, stop)
+    report = {
+        "verifier": find_pair(settings.verifier).verifier_name,
+        "layers": settings.layers,
+        "vocabulary": len(kept),
+        "format": "Q4_1" if settings.four_bits else "Q8_0",
+        "parameters": sum(each.numel() for each in student.parameters()),
+        "tokens": written(texts),
+        "tokens_given": given,
+        "questions": settings.skills,
+        "passes": settings.passes,
+        "device": describe_machine(str(teacher.device)),
+        "start": _earlier_rates(settings.start),
+        **figures,
+    }
+    progress(0.9, "Measuring the drafter")
+    partial, final = directory / "student.part", directory / "student"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    Checkpoint.of(student, report["format"]).save(partial, _FILE_BYTES)
+    student.generation_config.save_pretrained(partial)
+    if vocabulary is not None:
+        vocabulary.save(partial)
+    report |= _measured(settings, partial, device, stop)
+    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    progress(1.0, "The drafter is ready")
+    return report
 
 
-def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVocabulary | None]:
-    """Read a float32 drafter to continue from, and its vocabulary. Its ids must be among the verifier's first `known` ids.
+def _measured(
+    settings: DistillationSettings, folder: Path, device: str, stop: threading.Event
+) -> dict[str, Any]:
+    """What the drafter in a folder achieves, loaded as users load it."""
+    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(folder.resolve())))
+    pair = load_pair(spec, device=device)
+    found = {"held_out": acceptance_rates(pair, stop), "held_out_prompts": len(held_out_prompts())}
+    if settings.skills:
+        items = hashlib.sha256(SKILL_ITEMS.read_bytes()).hexdigest()
+        found |= {"skills": skill_rates(pair, stop), "skill_questions": QUESTIONS, "items_sha256": items}
+    return found
+
+
+def _write_texts(
+    settings: DistillationSettings,
+    tokens: int,
+    folder: Path,
+    device: str,
+    progress: Progress,
+    stop: threading.Event,
+) -> list[Text]:
+    """At least `tokens` tokens of text by the verifier. Reads the existing files and writes what is missing."""
+    pair = load_pair(settings.verifier, device=device)
+    folder.mkdir(exist_ok=True)
+    texts: dict[tuple[int, ...], Text] = {}  # by ids: repeated prompts have the same greedy answer
+    for index in itertools.count():
+        if (count := written(texts.values())) >= tokens:
+            break
+        path = folder / f"texts-{index:05d}.safetensors"
+        if not path.exists():
+            seed = settings.seed * 1_000_003 + index
+            made = write_texts(pair, settings.rows, seed, settings.answer_tokens, stop)
+            raise_if_stopped(stop)
+            save_texts(made, path)
+        for text in load_texts(path):
+            texts.setdefault(tuple(text.ids), text)
+        progress(0.4 * min(1.0, count / tokens), f"The verifier writes: {count:,} of {tokens:,} tokens")
+    return list(texts.values())
+
+
+def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabulary | None]:
+    """Read a float32 drafter to continue from, and its vocabulary.
+
+    Its verifier has `known` ids, and `size` with padding.
 
     Raises:
         RequestError: the folder has no drafter, or the drafter has another tokenizer.
@@ -192,10 +187,10 @@ def read_drafter(folder: Path, verifier: Any, known: int) -> tuple[Any, SmallVoc
         raise RequestError(
             f"{folder} holds no drafter: name a folder with its config and weights."
         ) from error
-    size, sizes = student.config.vocab_size, {known}
-    if vocabulary is not None:
-        size, sizes = len(vocabulary.reads), {known, len(verifier.get_input_embeddings().weight)}
-    if size not in sizes:
+    fits = (
+        student.config.vocab_size == known if vocabulary is None else len(vocabulary.reads) in (known, size)
+    )
+    if not fits:
         raise RequestError(
             f"{folder} holds a drafter of another tokenizer: its verifier's has {known:,} tokens."
         )

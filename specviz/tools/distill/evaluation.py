@@ -12,7 +12,7 @@ from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import raise_if_stopped
-from specviz.tools.distill.skills.examples import SKILLS, draw_question
+from specviz.tools.distill.skills import SKILLS, draw_question
 
 _EVALUATIONS: dict[str, tuple[str, float, float]] = {
     "lossless, T = 1": ("speed", 0.0, 1.0),
@@ -23,7 +23,6 @@ _EVALUATIONS: dict[str, tuple[str, float, float]] = {
 """Method, lenience and temperature at which a drafter's acceptance rate is measured."""
 QUESTIONS = 50
 """Number of questions per skill."""
-_ANSWER_TOKENS = 40
 
 
 def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]:
@@ -55,22 +54,13 @@ def skill_rates(pair: ModelPair, stop: threading.Event) -> dict[str, dict[str, f
     asked = [draw_question(draw, skill, "test") for skill in SKILLS for _ in range(QUESTIONS)]
     items = Items("", tuple(Item(str(n), one.skill, one.prompt, one.right) for n, one in enumerate(asked)))
     rates: dict[str, dict[str, float]] = {skill: {} for skill in SKILLS}
+    settings: dict[str, Any] = {"temperature": 0.0, "max_new_tokens": 40, "repetition_penalty": 1.0}
     for model in ("drafter", "verifier"):
-        requests = [
-            Request(
-                item.prompt,
-                method=f"{model}_only",
-                temperature=0.0,
-                max_new_tokens=_ANSWER_TOKENS,
-                repetition_penalty=1.0,
-            )
-            for item in items.items
-        ]
+        requests = [Request(one.prompt, method=f"{model}_only", **settings) for one in asked]
         runs = Engine(pair).generate(requests, stop=stop)
         raise_if_stopped(stop)
-        for skill in SKILLS:
-            scores = [
-                items.score(n, run.text) or 0.0 for n, run in enumerate(runs) if items.items[n].kind == skill
-            ]
-            rates[skill][model] = round(sum(scores) / len(scores), 4)
+        scores = [items.score(number, run.text) or 0.0 for number, run in enumerate(runs)]
+        for index, skill in enumerate(SKILLS):
+            own = scores[index * QUESTIONS : (index + 1) * QUESTIONS]
+            rates[skill][model] = round(sum(own) / QUESTIONS, 4)
     return rates

@@ -13,25 +13,15 @@ from specviz.files import write_whole
 
 @dataclass(frozen=True)
 class DistillationSettings:
-    """What to distil and how.
+    """What to distil and how; `specviz distill --help` describes each setting.
 
     Attributes:
         verifier: key of the pair whose verifier is the teacher.
-        layers: indices of the verifier's layers that initialise the student; negative indices count from the end.
-        vocabulary: size of the student's vocabulary; 0 is the verifier's.
         start: folder of a drafter to continue from, with its own layers and vocabulary; "" starts from the verifier's weights.
         skills: number of questions with known answers that the drafter in `start` learns, while it keeps its former distributions on the
             texts. 0 trains on the texts alone.
-        texts: folders of training texts (`Texts.read`).
-        tokens: number of verifier tokens to train on; the verifier writes those that `texts` lack.
-        answer_tokens: maximum length of an answer.
-        rows: answers written in one batch.
-        passes: epochs.
-        batch_tokens: tokens of one optimizer step, padding included.
-        learning_rate: peak learning rate.
         four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
-        seed: seed of everything random.
-        remember_gigabytes: memory for the verifier's hidden states, so that later epochs reuse them.
+        remember_gigabytes: memory for the teacher's hidden states, so that later epochs reuse them.
     """
 
     verifier: str
@@ -49,11 +39,6 @@ class DistillationSettings:
     four_bits: bool = False
     seed: int = 0
     remember_gigabytes: float = 4.0
-
-    @property
-    def format(self) -> str:
-        """GGUF's name of the format in which the student's matrices are stored."""
-        return "Q4_1" if self.four_bits else "Q8_0"
 
     def save(self, directory: Path) -> None:
         """Write the settings to `directory`, which is created if necessary.

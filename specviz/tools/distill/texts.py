@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -31,83 +31,63 @@ _USER_TOKENS = 48
 MARK = "\u2603"
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Sequences of ids, with the index at which the verifier's own text starts in each."""
+class Text(NamedTuple):
+    """A sequence of ids, with the index at which the verifier's own text starts in it."""
 
-    sequences: list[list[int]]
-    starts: list[int]
-
-    @property
-    def written(self) -> int:
-        """Number of tokens that the verifier wrote."""
-        return sum(len(s) - start for s, start in zip(self.sequences, self.starts, strict=True))
-
-    def __add__(self, other: Texts) -> Texts:
-        """The texts of both, concatenated."""
-        return Texts(self.sequences + other.sequences, self.starts + other.starts)
-
-    def first(self, tokens: int) -> Texts:
-        """The first texts that have at least `tokens` written tokens together; all if there are fewer."""
-        ends = accumulate(len(s) - start for s, start in zip(self.sequences, self.starts, strict=True))
-        count = 1 + sum(1 for end in ends if end < tokens)
-        return Texts(self.sequences[:count], self.starts[:count])
-
-    def without(self, seen: set[tuple[int, ...]]) -> Texts:
-        """The texts that are not in `seen`, to which they are added. Repeated prompts have the same greedy answer."""
-        fresh = Texts([], [])
-        for sequence, start in zip(self.sequences, self.starts, strict=True):
-            if tuple(sequence) not in seen:
-                seen.add(tuple(sequence))
-                fresh.sequences.append(sequence)
-                fresh.starts.append(start)
-        return fresh
-
-    def save(self, path: Path) -> None:
-        """Write to a safetensors file, completely or not at all."""
-        tensors = {
-            "tokens": torch.tensor([t for s in self.sequences for t in s], dtype=torch.int32),
-            "lengths": torch.tensor([len(s) for s in self.sequences], dtype=torch.int32),
-            "starts": torch.tensor(self.starts, dtype=torch.int32),
-        }
-        write_whole(path, save(tensors))
-
-    @staticmethod
-    def load(path: Path) -> Texts:
-        """Read what `save` wrote."""
-        tensors = load_file(path)
-        parts = tensors["tokens"].split(tensors["lengths"].tolist())
-        return Texts([part.tolist() for part in parts], tensors["starts"].tolist())
-
-    @staticmethod
-    def read(folder: Path, known: int) -> Texts:
-        """Read all files in a folder that `save` wrote. All ids must be below `known`.
-
-        Raises:
-            RequestError: there are no files, a file cannot be read, or its ids are those of another tokenizer.
-        """
-        texts = Texts([], [])
-        try:
-            for path in sorted(folder.glob("*.safetensors")):
-                texts += Texts.load(path)
-        except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-            raise RequestError(f"{path} holds no texts: name folders that distill wrote.") from error
-        if not texts.sequences:
-            raise RequestError(f"{folder} holds no texts: name folders that distill wrote.")
-        if any(not 0 <= token < known for sequence in texts.sequences for token in sequence):
-            raise RequestError(f"{folder} has ids of another tokenizer: the verifier's are below {known:,}.")
-        return texts
+    ids: list[int]
+    start: int
 
 
-def _user_header(tokenizer: Any) -> list[int]:
-    """Ids of the chat template up to the content of a user turn."""
-    text = tokenizer.apply_chat_template([{"role": "user", "content": MARK}], tokenize=False)
-    return list(tokenizer(text.partition(MARK)[0], add_special_tokens=False)["input_ids"])
+def written(texts: Iterable[Text]) -> int:
+    """Number of tokens that the verifier wrote."""
+    return sum(len(ids) - start for ids, start in texts)
+
+
+def first_texts(texts: list[Text], tokens: int) -> list[Text]:
+    """The first texts that have at least `tokens` written tokens together; all if there are fewer."""
+    ends = accumulate(len(ids) - start for ids, start in texts)
+    return texts[: 1 + sum(end < tokens for end in ends)]
+
+
+def save_texts(texts: Sequence[Text], path: Path) -> None:
+    """Write to a safetensors file, completely or not at all."""
+    columns = {
+        "tokens": [token for ids, _ in texts for token in ids],
+        "lengths": [len(ids) for ids, _ in texts],
+        "starts": [start for _, start in texts],
+    }
+    write_whole(path, save({name: torch.tensor(each, dtype=torch.int32) for name, each in columns.items()}))
+
+
+def load_texts(path: Path) -> list[Text]:
+    """Read what `save_texts` wrote."""
+    columns = load_file(path)
+    sequences = columns["tokens"].split(columns["lengths"].tolist())
+    return [
+        Text(ids.tolist(), start) for ids, start in zip(sequences, columns["starts"].tolist(), strict=True)
+    ]
+
+
+def read_texts(folder: Path, known: int) -> list[Text]:
+    """Read all files in a folder that `save_texts` wrote. All ids must be below `known`.
+
+    Raises:
+        RequestError: there are no files, a file cannot be read, or its ids are those of another tokenizer.
+    """
+    try:
+        texts = [text for path in sorted(folder.glob("*.safetensors")) for text in load_texts(path)]
+    except (OSError, SafetensorError, KeyError, RuntimeError, ValueError):
+        texts = []
+    if not texts:
+        raise RequestError(f"{folder} holds no texts: name folders that distill wrote.")
+    if any(not 0 <= token < known for ids, _ in texts for token in ids):
+        raise RequestError(f"{folder} has ids of another tokenizer: the verifier's are below {known:,}.")
+    return texts
 
 
 def write_texts(
     pair: ModelPair, count: int, seed: int, answer_tokens: int, stop: threading.Event | None = None
-) -> Texts:
+) -> list[Text]:
     """Let the verifier write `count` answers in one batch: a quarter to its own user turns, the rest to made prompts.
 
     A base model has no chat template and continues made prompts. `stop` aborts the batch.
@@ -123,11 +103,13 @@ def write_texts(
 
     asked: list[dict[str, Any]] = []
     if pair.is_chat:
-        header = [{"token_ids": _user_header(pair.tokenizer)}] * (count // 4)
-        turns = write(header, temperature=1.0, max_new_tokens=_USER_TOKENS)
+        chat = [{"role": "user", "content": MARK}]
+        header = str(pair.tokenizer.apply_chat_template(chat, tokenize=False)).partition(MARK)[0]
+        ids = list(pair.tokenizer(header, add_special_tokens=False)["input_ids"])
+        turns = write([{"token_ids": ids}] * (count // 4), temperature=1.0, max_new_tokens=_USER_TOKENS)
         asked = [{"prompt": turn.text} for turn in turns if turn.stop_reason == "eos" and turn.text.strip()]
     asked += [{"prompt": prompt} for prompt in islice(made_prompts(draw), count - len(asked))]
     for index, each in enumerate(asked):
         each["temperature"] = _TEMPERATURES[index % len(_TEMPERATURES)]
     runs = write(asked, max_new_tokens=answer_tokens)
-    return Texts([run.prompt_ids + run.token_ids for run in runs], [len(run.prompt_ids) for run in runs])
+    return [Text(run.prompt_ids + run.token_ids, len(run.prompt_ids)) for run in runs]

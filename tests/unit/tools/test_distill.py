@@ -26,12 +26,12 @@ from specviz.models.registry import PAIRS, HubSource, PairSpec
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import silent
 from specviz.schema.settings import Request
-from specviz.tools.distill import distillation, evaluation, prompts
-from specviz.tools.distill.distillation import Distillation
+from specviz.tools.distill import distillation, evaluation
+from specviz.tools.distill.batches import Batches, skill_batches
+from specviz.tools.distill.distillation import distill
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 from specviz.tools.distill.settings import DistillationSettings
-from specviz.tools.distill.skills.batches import SkillBatches
-from specviz.tools.distill.skills.examples import training_examples
+from specviz.tools.distill.skills import training_examples
 from specviz.tools.distill.student import (
     hidden_states,
     logits,
@@ -39,7 +39,7 @@ from specviz.tools.distill.student import (
     make_student,
     round_to_four_bits,
 )
-from specviz.tools.distill.texts import Texts
+from specviz.tools.distill.texts import Text, read_texts, save_texts, written
 from specviz.tools.distill.training import Training
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
@@ -47,11 +47,11 @@ SETTINGS = DistillationSettings(
     verifier="tiny",
     layers=(0,),
     vocabulary=200,
-    tokens=2_000,
+    tokens=1_000,
     answer_tokens=32,
-    rows=32,
+    rows=16,
     passes=8,
-    batch_tokens=512,
+    batch_tokens=256,
     learning_rate=3e-3,
     four_bits=True,
 )
@@ -99,10 +99,10 @@ def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
 
     first, second = tmp_path / "first", tmp_path / "second"
     with pytest.raises(StoppedError, match="resumes"):
-        Distillation(SETTINGS, first, progress=interrupt, stop=stop).run()
+        distill(SETTINGS, first, progress=interrupt, stop=stop)
     texts = {file: file.read_bytes() for file in (first / "texts").iterdir()}
     stages.clear()
-    report = Distillation(SETTINGS, first, progress=lambda _, text: stages.append(text)).run()
+    report = distill(SETTINGS, first, progress=lambda _, text: stages.append(text))
     assert "step 21 of" in next(text for text in stages if "step" in text)
     assert report["tokens"] >= SETTINGS.tokens
     agreements = report["agreement_every_50_steps"]
@@ -115,14 +115,14 @@ def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
     assert f"{report['held_out']['lossless, T = 1']:.3f}" in card
     assert "stored in Q4_1" in card
     with pytest.raises(RequestError, match="other settings"):
-        Distillation(replace(SETTINGS, seed=1), first).run()
+        distill(replace(SETTINGS, seed=1), first)
 
     before = {path: path.read_bytes() for path in (first / "student").iterdir()} | texts
     more = replace(SETTINGS, start=str(first / "student"), texts=(str(first / "texts"),), seed=1, passes=1)
-    written = Texts.read(first / "texts", 1_000).written
-    continued = Distillation(replace(more, tokens=written + 500), second).run()
-    assert continued["tokens_given"] == written
-    assert Texts.read(second / "texts", 1_000).written >= continued["tokens"] - written >= 500
+    given = written(read_texts(first / "texts", 1_000))
+    continued = distill(replace(more, tokens=given + 200), second)
+    assert continued["tokens_given"] == given
+    assert written(read_texts(second / "texts", 1_000)) >= continued["tokens"] - given >= 200
     assert continued["start"] == report["held_out"]
     assert continued["agreement_every_50_steps"][0] > agreements[0]
     assert SmallVocabulary.load(second / "student") is not None
@@ -136,16 +136,16 @@ def test_a_drafter_is_taught_answers_and_elsewhere_by_its_former_self(
     teacher, tokenizer = verifier
     student = make_student(teacher, (0,), torch.arange(len(tokenizer)))
     former = copy.deepcopy(student)
-    texts = Texts([list(range(1, 30)), list(range(3, 50))], [5, 5])
-    settings = replace(SETTINGS, start="given", skills=120, passes=6)
-    batches = SkillBatches(settings, texts, islice(training_examples(0), 120), former, None, tokenizer)
+    texts = [Text(list(range(1, 30)), 5), Text(list(range(3, 50)), 5)]
+    settings = replace(SETTINGS, start="given", skills=80, passes=4)
+    batches = skill_batches(settings, texts, islice(training_examples(0), 80), former, None, tokenizer)
     before, kept = _likelihood(student, batches)
     assert kept == pytest.approx(1.0, abs=1e-3)  # the sum of min(q, p) at positions that are not taught
     trained, _ = Training(settings, tmp_path, student, batches).run(silent, threading.Event())
     assert _likelihood(trained, batches)[0] > 10 * before
 
 
-def _likelihood(student: Any, batches: SkillBatches) -> tuple[float, float]:
+def _likelihood(student: Any, batches: Batches) -> tuple[float, float]:
     """Mean agreement, Σ min(q, p), at the taught positions of all batches, and at the others."""
     taught, others = [], []
     for number in range(len(batches)):
@@ -153,9 +153,8 @@ def _likelihood(student: Any, batches: SkillBatches) -> tuple[float, float]:
         with torch.no_grad():
             q = logits(student, hidden_states(student, ids, shared)[mask]).softmax(-1)
         agreement = torch.minimum(q, p).sum(-1)
-        where = torch.zeros(len(p), dtype=torch.bool) if certain is None else certain
-        taught.append(agreement[where])
-        others.append(agreement[~where])
+        taught.append(agreement[certain])
+        others.append(agreement[~certain])
     return float(torch.cat(taught).mean()), float(torch.cat(others).mean())
 
 
@@ -176,10 +175,10 @@ def test_unusable_inputs_are_refused_before_anything_is_written(
     for name in ("damaged", "foreign"):
         Path(name).mkdir()
     Path("damaged/texts-00000.safetensors").write_bytes(b"no texts")
-    Texts([[5, 10_000]], [1]).save(Path("foreign/texts-00000.safetensors"))
+    save_texts([Text([5, 10_000], 1)], Path("foreign/texts-00000.safetensors"))
     tiny_model("llama", 77, 2, Path("other"), dtype=torch.float32)
     with pytest.raises(RequestError, match=sentence):
-        Distillation(replace(SETTINGS, **named), tmp_path / "out").run()
+        distill(replace(SETTINGS, **named), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -201,22 +200,6 @@ def test_made_prompts_are_distinct_and_away_from_held_out_ones() -> None:
     readers = re.compile(r"(\w+) reads \d+ pages a day\. How many pages does (\w+) read .*")
     found = [match.groups() for prompt in made if (match := readers.fullmatch(prompt))]
     assert all(first == second for first, second in found)
-
-
-def test_made_prompts_end_when_the_templates_are_exhausted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All but the one that shares four of five words with a held-out prompt."""
-    templates = ["Is {a|b} of {2..4}", "{thing} or {thing}?"]
-    few = {
-        "held_out": {"one": ["Is it 3 of b?"]},
-        "templates": {"one": templates},
-        "words": {"thing": ["tea", "milk"]},
-    }
-    monkeypatch.setattr(prompts, "_FILE", tmp_path / "prompts.json")
-    (tmp_path / "prompts.json").write_text(json.dumps(few))
-    numbered = {f"Is {letter} of {number}" for letter in "ab" for number in (2, 3, 4)} - {"Is b of 3"}
-    assert set(made_prompts(random.Random(1))) == numbered | {"Tea or milk?", "Milk or tea?"}
 
 
 def test_a_small_vocabulary_leaves_lossless_text_alone(verifier: Any) -> None:

@@ -7,38 +7,35 @@ import random
 import re
 from itertools import islice
 
-import pytest
-
 from specviz.analysis.sweep.items import SKILL_ITEMS, Item, Items
-from specviz.tools.distill.skills.examples import MIXED, SKILLS, draw_question, training_examples, with_fact
-from specviz.tools.distill.skills.facts import FACTS
-from specviz.tools.distill.skills.items import measured_items
-from specviz.tools.distill.skills.question import measured_hashes, prompt_hash, split_of
+from specviz.tools.distill.skills import (
+    SKILLS,
+    draw_question,
+    measured_hashes,
+    prompt_hash,
+    split_of,
+    training_examples,
+    with_fact,
+    wordings,
+)
 
 
 def test_no_problem_and_no_prompt_that_is_measured_is_taught() -> None:
     """By problem, whatever the wording; by the hash of the prompt; and no fact beside a skill is asked in the items."""
-    taught = list(islice(training_examples(0), 3000))
+    taught = list(islice(training_examples(0), 2000))
     assert all(question.skill == "fact" or split_of(question.problem) == "training" for question in taught)
     assert not {prompt_hash(question.prompt) for question in taught} & measured_hashes()
-    items = " ".join(item["prompt"].lower() for item in measured_items())
-    assert not [clause for clause, _ in FACTS if re.search(rf"{re.escape(clause.lower())}\b", items)]
+    items = SKILL_ITEMS.read_text(encoding="utf-8").splitlines()
+    asked = " ".join(json.loads(item)["prompt"].lower() for item in items)
+    assert not [
+        clause for clause, _ in wordings()["facts"] if re.search(rf"{re.escape(clause.lower())}\b", asked)
+    ]
 
 
-def test_the_items_are_those_that_the_generator_writes() -> None:
-    """70 of skills, 110 of facts and 60 of both, whose skills' problems are of the split "test"."""
-    recorded = [json.loads(line) for line in SKILL_ITEMS.read_text(encoding="utf-8").splitlines()]
-    assert recorded == measured_items()
-    kinds = [item["kind"] for item in recorded]
-    assert [kinds.count(kind) for kind in ("skill", "fact", "mixed")] == [70, 110, 60]
-    assert len({prompt_hash(item["prompt"]) for item in recorded}) == len(recorded)
-
-
-@pytest.mark.parametrize("skill", SKILLS)
-def test_an_answer_that_is_taught_is_right(skill: str) -> None:
+def test_an_answer_that_is_taught_is_right() -> None:
     """By the grader of the sweeps; arithmetic is computed again from the problem."""
     draw = random.Random(5)
-    for _ in range(200):
+    for skill in SKILLS * 100:
         question = draw_question(draw, skill, "training")
         text = "".join(part.text for part in question.answer)
         assert Items("", (Item("", skill, question.prompt, question.right),)).score(0, text) == 1
@@ -51,6 +48,5 @@ def test_in_a_mixed_question_the_fact_is_not_taught() -> None:
     draw = random.Random(2)
     question, fact = draw_question(draw, "extreme", "training"), draw_question(draw, "fact", "training")
     both = with_fact(draw, question, fact)
-    assert both.skill == MIXED
     assert {part.text for part in both.answer if not part.taught} == {fact.answer[0].text}
     assert {part.text for part in both.answer if part.taught} == {question.answer[0].text, "\n"}

@@ -1,0 +1,209 @@
+"""Questions with known answers, which teach a drafter skills that its verifier lacks. `assets/questions.json` has their wordings.
+
+Skills are sums, differences and products, conversions of units, and numbers in order. Facts are asked beside them, but not taught: on
+their tokens a drafter keeps its former distributions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from specviz.analysis.sweep import items
+from specviz.resources import ASSETS
+
+_SHARES = {
+    "sum": 0.29,
+    "difference": 0.29,
+    "product": 0.13,
+    "conversion": 0.12,
+    "order": 0.05,
+    "extreme": 0.02,
+    "fact": 0.10,
+}
+"""Share of the questions that ask for each skill."""
+SKILLS = tuple(skill for skill in _SHARES if skill != "fact")
+"""The skills that are taught."""
+MIXED = "mixed"
+_MIXED_SHARE = 0.3
+"""Share of questions that also ask for a fact, among those that can."""
+_STORY_SHARE = 0.3
+_NUMBERS = {
+    "sum": (0.85, (10, 99, 10, 99), (10, 99, 2, 9)),
+    "difference": (0.85, (10, 99, 10, 99), (12, 99, 2, 9)),
+    "product": (0.8, (11, 99, 2, 9), (2, 12, 2, 12)),
+}
+"""By skill: a share of its questions, the ranges of their two numbers, and the ranges in the other questions."""
+_HELD_OUT = 24
+"""Problems whose hash (0 to 255) is below this are held out; the lower half of them is for development."""
+
+
+class Part(NamedTuple):
+    """A part of an answer. If it is `taught`, a drafter learns its text; otherwise the drafter keeps its former distributions there."""
+
+    text: str
+    taught: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with its answer.
+
+    Attributes:
+        skill: its kind.
+        problem: what is asked, whatever the wording: 38 + 47 and 47 + 38 are the same problem.
+        prompt: what a user would type.
+        clause: the question in lower case, for use within a longer one; "" if it has none.
+        answer: the parts, one after another.
+        right: texts of which a right answer contains at least one.
+    """
+
+    skill: str
+    problem: str
+    prompt: str
+    clause: str
+    answer: tuple[Part, ...]
+    right: tuple[str, ...]
+
+
+def training_examples(seed: int) -> Iterator[Question]:
+    """Endless questions. None has a held-out problem or a prompt on which drafters are measured."""
+    draw = random.Random(seed)
+    while True:
+        (skill,) = draw.choices(tuple(_SHARES), tuple(_SHARES.values()))
+        question = draw_question(draw, skill, "training")
+        if question.clause and skill != "fact" and draw.random() < _MIXED_SHARE:
+            question = with_fact(draw, question, draw_question(draw, "fact", "training"))
+        if prompt_hash(question.prompt) not in measured_hashes():
+            yield question
+
+
+def draw_question(draw: random.Random, skill: str, split: str) -> Question:
+    """A question of a skill whose problem is in `split`, according to `split_of`; facts have no splits."""
+    make = {"conversion": _conversion, "order": _order, "extreme": _extreme, "fact": _fact}.get(skill)
+    while True:
+        question = make(draw) if make else _arithmetic(draw, skill)
+        if skill == "fact" or split_of(question.problem) == split:
+            return question
+
+
+def split_of(problem: str) -> str:
+    """The split of a problem, by its hash: "training", "development" or "test"."""
+    value = hashlib.sha256(problem.encode()).digest()[0]
+    if value >= _HELD_OUT:
+        return "training"
+    return "development" if value < _HELD_OUT // 2 else "test"
+
+
+def prompt_hash(prompt: str) -> str:
+    """The hash of a prompt's words and numbers in lower case; punctuation other than operators does not count."""
+    words = re.findall(r"[a-z0-9]+|[-+*/]", prompt.lower())
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()
+
+
+@cache
+def measured_hashes() -> frozenset[str]:
+    """Hashes of all prompts on which drafters are measured: the built-in questions and the skills'."""
+    measured = items.load_items().items + items.load_items(items.SKILLS).items
+    return frozenset(prompt_hash(item.prompt) for item in measured)
+
+
+def with_fact(draw: random.Random, question: Question, fact: Question) -> Question:
+    """One question that asks both, in either order; the answer has a line for each."""
+    two = [question, fact]
+    draw.shuffle(two)
+    first, second = two
+    prompt = draw.choice(
+        (
+            f"{_capital(first.clause)}, and {second.clause}?",
+            f"{_capital(first.clause)}, and {second.clause}? Answer both questions.",
+            f"Answer both questions. {_capital(first.clause)}? {_capital(second.clause)}?",
+        )
+    )
+    answer = (*first.answer, Part("\n"), *second.answer)
+    return Question(MIXED, question.problem, prompt, "", answer, question.right)
+
+
+def _arithmetic(draw: random.Random, skill: str) -> Question:
+    said, (share, often, rarely) = wordings()["arithmetic"], _NUMBERS[skill]
+    ranges = often if draw.random() < share else rarely
+    a, b = draw.randint(*ranges[:2]), draw.randint(*ranges[2:])
+    if skill == "difference":
+        a, b = max(a, b), min(a, b)
+    sign = said["signs"][skill]
+    c = {"+": a + b, "-": a - b, "*": a * b}[sign]
+    first, second = (a, b) if skill == "difference" else sorted((a, b))
+    is_story = draw.random() < _STORY_SHARE and c > 1
+    wording = draw.choice(said["stories"][skill] if is_story else said["common"])
+    slots = {"a": a, "b": b, "c": c, "sign": sign, "word": said["words"][skill], "noun": skill}
+    slots |= {"name": draw.choice(said["names"]), "things": draw.choice(said["things"])}
+    prompt, answer, clause = (text.format(**slots) for text in wording)
+    return Question(skill, f"{first} {sign} {second}", prompt, clause, (Part(answer),), (str(c),))
+
+
+def _conversion(draw: random.Random) -> Question:
+    said = wordings()["conversions"]
+    large, small, factor, most = draw.choice(said["units"])
+    count = draw.randint(2, 12) if draw.random() < 0.3 else draw.randint(2, most)
+    n = said["words"][count - 2] if count <= 12 and draw.random() < 0.5 else str(count)
+    slots = {"large": large, "small": small, "n": n, "N": n.capitalize(), "c": count * factor}
+    prompt, answer = (text.format(**slots) for text in draw.choice(said["wordings"]))
+    clause = f"{prompt[0].lower()}{prompt[1:-1]}" if prompt.endswith("?") else ""
+    return Question("conversion", f"{count} {large}", prompt, clause, (Part(answer),), (str(count * factor),))
+
+
+def _order(draw: random.Random) -> Question:
+    numbers = draw.sample(range(10, 100), 3)
+    first, second, third = sorted(numbers)
+    prompt = draw.choice(
+        (
+            f"Put the numbers {_listed(numbers)} in order, the smallest first.",
+            f"Order these numbers from smallest to largest: {', '.join(map(str, numbers))}.",
+        )
+    )
+    right = (f"{first} {second} {third}", f"{first} {second} and {third}")
+    answer = (Part(f"{first}, {second}, {third}"),)
+    return Question("order", f"order {right[0]}", prompt, "", answer, right)
+
+
+def _extreme(draw: random.Random) -> Question:
+    numbers = draw.sample(range(10, 100), draw.choice((2, 3)))
+    which, found = draw.choice((("largest", max(numbers)), ("smallest", min(numbers))))
+    clause = draw.choice(
+        (
+            f"what is the {which} of the numbers {_listed(numbers)}",
+            f"which of the numbers {_listed(numbers)} is the {which}",
+        )
+    )
+    prompt = f"{_capital(clause)}?" + draw.choice(("", " Answer with a number."))
+    problem = f"{which} extreme {' '.join(map(str, sorted(numbers)))}"
+    answer = f"The {which} of the numbers is {found}."
+    return Question("extreme", problem, prompt, clause, (Part(answer),), (str(found),))
+
+
+def _fact(draw: random.Random) -> Question:
+    clause, answer = draw.choice(wordings()["facts"])
+    asked = f"{_capital(clause)}?"
+    prompt = draw.choice((asked, f"Answer in a few words: {asked}", f"{asked} Answer in a short sentence."))
+    return Question("fact", clause, prompt, clause, (Part(answer, taught=False),), ())
+
+
+@cache
+def wordings() -> dict[str, Any]:
+    """The wordings of arithmetic, of conversions and of facts."""
+    found: dict[str, Any] = json.loads((ASSETS / "questions.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _listed(numbers: list[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _capital(clause: str) -> str:
+    return clause[0].upper() + clause[1:]

@@ -1,1 +1,0 @@
-"""Questions with known answers, which teach a drafter skills that its verifier lacks."""

@@ -36,7 +36,7 @@ def audit(
     markdown: Markdown = None,
 ) -> int:
     """Hold engines to the law they claim: do they sample as the verifier alone would? Exits with 1 if one does not."""
-    from specviz.tools.audit import auditing, report  # slow to import
+    from specviz.tools.audit import auditing  # slow to import
     from specviz.tools.audit import models as pairs
     from specviz.tools.machine import versions
 
@@ -50,11 +50,11 @@ def audit(
     with interrupt() as stop, TemporaryDirectory() as temporary:
         pair = pairs.prepare_pair(options.models or Path(temporary))
         found = auditing.audit(pair, options, progress, stop)
-    text = report.markdown(found, options, about)
+    text = auditing.markdown(found, options, about)
     if markdown:
         write_output(markdown, text)
     else:
         print(text, end="")
     if json:
-        write_output(json, report.to_json(found, options, about))
+        write_output(json, auditing.to_json(found, options, about))
     return int(any(each.finding.departs for each in found))

@@ -1,23 +1,25 @@
-"""Draws samples from engines and examines their counts."""
+"""Draws samples from engines, examines their counts, and reports as Markdown that a maintainer can act on, and as JSON."""
 
 from __future__ import annotations
 
+import json
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-from specviz.analysis.audit import Finding, examine
+from specviz.analysis.audit import LEVEL, Finding, examine
 from specviz.compat.transformers import quiet_transformers
 from specviz.errors import EngineError, RequestError, StoppedError
 from specviz.models.pair import ModelPair
 from specviz.progress import Progress
-from specviz.tools.audit.endpoint import is_url
-from specviz.tools.audit.engines import BUILT_IN, find_engine, is_installed
-from specviz.tools.audit.models import enumerate_law
+from specviz.tools.audit.engines import BUILT_IN, find_engine, is_installed, is_url
+from specviz.tools.audit.models import PROMPT, enumerate_law
 from specviz.tools.bench.contenders import Bed
+from specviz.tools.templates import Templates
 
 _SEEDS = 2**31
 
@@ -115,3 +117,16 @@ def title(name: str) -> str:
         return f"{name} {metadata.version(name.partition(':')[0].partition('.')[0])}"
     except metadata.PackageNotFoundError:
         return name
+
+
+def markdown(found: Sequence[Audited], options: AuditOptions, about: Mapping[str, str]) -> str:
+    """The report."""
+    values = {"found": found, "options": options, "about": about, "prompt": PROMPT, "level": LEVEL}
+    return Templates(Path(__file__).parent).render("report.md.j2", **values)
+
+
+def to_json(found: Sequence[Audited], options: AuditOptions, about: Mapping[str, str]) -> str:
+    """Everything that was found."""
+    audited = [{**asdict(each), "departs": each.finding.departs} for each in found]
+    setting = {"tokens": options.tokens, "draft_length": options.draft_length, "prompt_ids": PROMPT}
+    return json.dumps({**about, **setting, "audited": audited}, indent=1) + "\n"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import httpx
+
 from specviz.errors import EngineError, RequestError, quoted
 from specviz.schema.settings import Request
-from specviz.tools.audit.endpoint import Endpoint, is_url
+from specviz.tools.audit.llama_cpp import llama_cpp
 from specviz.tools.audit.models import PROMPT
 from specviz.tools.bench.contenders import Bed, contenders
 
@@ -20,7 +24,15 @@ Draw = Callable[[int, float, Sequence[int]], Iterator[list[int]]]
 """An engine: number of new tokens, temperature, seeds -> the new token ids of a sample for each seed."""
 
 _BATCH = 50
-"""Samples that SpecViz draws as one batch."""
+"""Samples that SpecViz draws as one batch; calls of a server that are waited for together, between which an audit can be stopped."""
+_AT_ONCE = 8
+"""Calls under way, which a server can batch."""
+_SECONDS = 60.0
+
+
+def is_url(name: str) -> bool:
+    """Whether an engine's name is the address of a server."""
+    return name.startswith(("http://", "https://"))
 
 
 def is_installed(name: str) -> bool:
@@ -35,7 +47,7 @@ def find_engine(name: str, bed: Bed, body: str) -> Draw:
         RequestError: there is no such engine here, or `body` is no JSON object.
     """
     if is_url(name):
-        return Endpoint(name, bed.ours, body).draw
+        return _endpoint(name, bed, body)
     if ":" in name:
         return _function(name)
     if name not in BUILT_IN:
@@ -61,16 +73,9 @@ def _ours(bed: Bed) -> Draw:
         for start in range(0, len(seeds), _BATCH):
             some = seeds[start : start + _BATCH]
             batch = [_request(tokens, temperature, seed, **settings) for seed in some]
-            runs = {event.index: event.run for event in bed.engine.stream(batch)}
-            yield from (runs[index].token_ids for index in range(len(batch)))
+            yield from (run.token_ids for run in bed.engine.generate(batch))
 
     return draw
-
-
-def _llama_cpp(bed: Bed) -> Draw:
-    from specviz.tools.audit.llama_cpp import LlamaCpp
-
-    return LlamaCpp(bed).draw
 
 
 def _contender(key: str, bed: Bed) -> Draw:
@@ -85,7 +90,7 @@ BUILT_IN: dict[str, tuple[str, Callable[[Bed], Draw]]] = {
     "specviz": ("specviz", _ours),
     "transformers": ("transformers", partial(_contender, "assisted")),
     "flashspec": ("flashspec", partial(_contender, "flashspec")),
-    "llama-cpp-python": ("llama_cpp", _llama_cpp),
+    "llama-cpp-python": ("llama_cpp", lambda bed: llama_cpp(bed.plain, bed.draft_length)),
 }
 """The module of each known engine, and what makes it."""
 
@@ -108,3 +113,46 @@ def _function(name: str) -> Draw:
                 raise EngineError(f"{name} failed on a sample: {type(error).__name__}.") from error
 
     return draw
+
+
+def _endpoint(address: str, bed: Bed, body: str) -> Draw:
+    """OpenAI's /v1/completions; its answers are read with the pair's tokenizer. `body` has further parameters of each call, as JSON."""
+    try:
+        more = json.loads(body)
+    except ValueError:
+        more = None
+    if not isinstance(more, dict):
+        raise RequestError(f"--body is {quoted(body)}; it must be a JSON object.")
+
+    def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
+        with httpx.Client(timeout=_SECONDS, trust_env=False) as client, ThreadPoolExecutor(_AT_ONCE) as pool:
+            ask = partial(_ask, client, address.rstrip("/"))
+            asked = {"max_tokens": tokens, "temperature": temperature, "top_p": 1.0, "prompt": PROMPT}
+            asked["model"] = more.get("model") or ask("GET", "models", "data", "id")
+
+            def sample(seed: int) -> str:
+                return str(ask("POST", "completions", "choices", "text", json=asked | {"seed": seed} | more))
+
+            for start in range(0, len(seeds), _BATCH):
+                for text in pool.map(sample, seeds[start : start + _BATCH]):
+                    yield bed.ours.tokenizer.encode(text, add_special_tokens=False)
+
+    return draw
+
+
+def _ask(client: httpx.Client, address: str, method: str, path: str, rows: str, key: str, **sent: Any) -> Any:
+    """The value `key` of the first of the answer's `rows`.
+
+    Raises:
+        EngineError: the server did not answer as OpenAI's does.
+    """
+    url = f"{address}/{path}"
+    try:
+        answer = client.request(method, url, **sent)
+        if answer.is_success:
+            return answer.json()[rows][0][key]
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise EngineError(f"{url} did not answer: {type(error).__name__}.") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise EngineError(f"{url} did not answer as OpenAI's API does, with {rows}[0].{key}.") from error
+    raise EngineError(f"{url} answered with status {answer.status_code}: {answer.text[:200]!r}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -16,8 +16,8 @@ from gguf import GGUFWriter
 from numpy.typing import NDArray
 
 from specviz.errors import EngineError, RequestError
+from specviz.models.pair import ModelPair
 from specviz.tools.audit.models import PROMPT
-from specviz.tools.bench.contenders import Bed
 
 _CONTEXT = 512
 """`Llama`'s default. It warns about models with less."""
@@ -25,49 +25,47 @@ _CLOSE = 1e-3
 """Largest difference of two libraries' float32 logits of one model."""
 
 
-class LlamaCpp:
-    """llama.cpp's `Llama` with a draft model."""
+def llama_cpp(
+    pair: ModelPair, draft_length: int
+) -> Callable[[int, float, Sequence[int]], Iterator[list[int]]]:
+    """llama.cpp's `Llama` with a draft model, as an engine of `audit.engines`.
 
-    def __init__(self, bed: Bed) -> None:
-        """Convert the verifier.
+    Raises:
+        RequestError: the verifier is no model of the llama kind.
+        EngineError: llama.cpp's logits are not those of transformers.
+    """
+    import llama_cpp
 
-        Raises:
-            RequestError: it is no model of the llama kind.
-            EngineError: llama.cpp's logits are not those of transformers.
-        """
-        import llama_cpp
-
-        self._pair, self._draft_length = bed.plain, bed.draft_length
-        greedy = cache(self._greedy)  # few prefixes of so few tokens differ
-
-        def draft(ids: NDArray[np.intc], /, **_: Any) -> NDArray[np.intc]:
-            return np.array(greedy(tuple(ids.tolist())), np.intc)
-
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "verifier.gguf"
-            write_gguf(path, self._pair.verifier)
-            kind = llama_cpp.GGML_TYPE_F32
-            options: dict[str, Any] = {"type_k": kind, "type_v": kind, "n_threads": 1, "n_threads_batch": 1}
-            options |= {"use_mmap": False, "verbose": False}  # the file is deleted
-            self._llama = llama_cpp.Llama(str(path), draft_model=draft, **options)
-        self._llama.eval(PROMPT)
-        expected = self._pair.verifier(torch.tensor([PROMPT])).logits[0].numpy()
-        if not np.allclose(self._llama.scores[: len(PROMPT)], expected, atol=_CLOSE):
-            raise EngineError("llama.cpp's logits are not those of transformers: nothing was audited.")
-
-    def draw(self, tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
-        """The new token ids of a sample for each seed."""
-        options = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-        for seed in seeds:
-            self._llama.set_seed(seed)
-            yield list(islice(self._llama.generate(PROMPT, temp=temperature, **options), tokens))
-
-    def _greedy(self, ids: tuple[int, ...]) -> list[int]:
+    @cache  # few prefixes of so few tokens differ
+    def greedy(ids: tuple[int, ...]) -> list[int]:
         """The drafter's most probable continuation, K tokens."""
         row = torch.tensor([ids])
-        for _ in range(self._draft_length):
-            row = torch.cat([row, self._pair.drafter(row).logits[:, -1:].argmax(-1)], dim=1)
+        for _ in range(draft_length):
+            row = torch.cat([row, pair.drafter(row).logits[:, -1:].argmax(-1)], dim=1)
         return list(row[0, len(ids) :].tolist())
+
+    def draft(ids: NDArray[np.intc], /, **_: Any) -> NDArray[np.intc]:
+        return np.array(greedy(tuple(ids.tolist())), np.intc)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "verifier.gguf"
+        write_gguf(path, pair.verifier)
+        kind = llama_cpp.GGML_TYPE_F32
+        options: dict[str, Any] = {"type_k": kind, "type_v": kind, "n_threads": 1, "n_threads_batch": 1}
+        options |= {"use_mmap": False, "verbose": False}  # the file is deleted
+        llama = llama_cpp.Llama(str(path), draft_model=draft, **options)
+    llama.eval(PROMPT)
+    expected = pair.verifier(torch.tensor([PROMPT])).logits[0].numpy()
+    if not np.allclose(llama.scores[: len(PROMPT)], expected, atol=_CLOSE):
+        raise EngineError("llama.cpp's logits are not those of transformers: nothing was audited.")
+
+    def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
+        for seed in seeds:
+            llama.set_seed(seed)
+            sampling = {"temp": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+            yield list(islice(llama.generate(PROMPT, **sampling), tokens))
+
+    return draw
 
 
 def write_gguf(path: Path, model: Any) -> None:

@@ -35,15 +35,14 @@ def bench(
     markdown: Markdown = None,
 ) -> int:
     """Measure this machine: SpecViz, transformers, flashspec and llama.cpp side by side."""
-    from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, load_bed  # slow to import
+    from specviz.tools.bench.benchmark import BenchmarkOptions, load_bed, measure  # slow to import
 
     asked = choices(context.params, BenchmarkOptions)
     options, progress = BenchmarkOptions(**asked), TerminalProgress(sys.stderr)
     with interrupt() as stop:
         bed = load_bed(options, progress)
         gc.freeze()  # as the server does: garbage collection skips everything loaded so far
-        found = Benchmark(options, bed, progress, stop, command_line("bench", asked))
-        found.measure()
+        found = measure(options, bed, progress, stop, command_line("bench", asked))
         print(f"{found.about['pair']}, {found.about['machine']}\n")
         print_table(found.rows())
         print("", *found.sentences(), sep="\n")

@@ -94,111 +94,23 @@ class Turn:
     runs: dict[str, Measured] = field(default_factory=dict)
 
 
+@dataclass
 class Benchmark:
     """A benchmark. If it is stopped, its results so far remain.
 
     Attributes:
+        contenders: those that take part.
         about: a description of what was measured, and on which machine.
         notes: sentences about contenders that were left out.
+        pass_times: the pair's, for predictions.
     """
 
-    def __init__(
-        self,
-        options: BenchmarkOptions,
-        bed: Bed,
-        progress: Progress = silent,
-        stop: threading.Event | None = None,
-        command: str = "python -m specviz bench",
-    ) -> None:
-        """Choose the contenders.
-
-        Raises:
-            RequestError: there is no such contender.
-        """
-        known = {each.key: each for each in contenders(bed)}
-        if unknown := set(options.contenders) - known.keys():
-            raise RequestError(f"There is no contender {min(unknown)!r}: known are {', '.join(known)}.")
-        self._present = [each for key, each in known.items() if key in (options.contenders or known)]
-        self._titles = [each.title for each in self._present]
-        self.turns: list[Turn] = []
-        self.notes: list[str] = []
-        self.complete = False
-        self._options, self._bed, self._progress = options, bed, progress
-        self._stop = stop or threading.Event()
-        texts = _held_out()[: options.prompts]
-        self._prompts = [encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for text in texts]
-        self.about = {
-            "pair": bed.plain.title,
-            "models": f"{bed.plain.drafter_name} → {bed.plain.verifier_name}, {bed.ours.precision}",
-            "machine": f"{describe_machine(str(bed.device))} ({bed.device}); {describe_processor()}",
-            "versions": ", ".join(
-                f"{name} {version}" for name, version in versions("llama-cpp-python").items()
-            ),
-            "date": datetime.now(timezone.utc).date().isoformat(),
-            "command": command,
-            "runs": f"{options.prompts} prompts × {options.repetitions}, {options.tokens} new tokens each",
-            "threads": f"at most {bed.threads}",
-        }
-
-    def measure(self) -> None:
-        """Run all contenders, until done or stopped.
-
-        Raises:
-            SpecvizError: one of this project's contenders failed.
-        """
-        with quiet_transformers, suppress(StoppedError):
-            for contender in list(self._present):
-                self._progress(0.0, f"Warming up: {contender.title}")
-                self._warm_up(contender)
-            self._take_turns()
-            self.complete = True
-        self._progress(1.0, "Measured" if self.complete else "Stopped")
-
-    def _warm_up(self, contender: Contender) -> None:
-        """Run a contender once at each temperature. On a CPU, other projects' contenders get the fastest number of threads."""
-        longest = max(self._prompts, key=len)
-        for temperature in self._options.temperatures:
-            self._write(contender, request := self._request(longest, temperature))
-        if contender.ours or self._bed.device.type != "cpu":
-            return  # this project chooses its threads when it loads a pair
-        seconds = dict[int, float]()
-        for contender.threads in worth_trying(self._bed.threads):
-            trials = [self._write(contender, request) for _ in range(_TRIALS)]
-            seconds[contender.threads] = min((each.seconds for each in trials if each), default=0.0)
-        contender.threads = min(seconds, key=lambda count: seconds[count])
-
-    def _take_turns(self) -> None:
-        repetitions, temperatures = range(self._options.repetitions), self._options.temperatures
-        turns = list(itertools.product(repetitions, range(len(self._prompts)), temperatures))
-        for done, (repetition, prompt, temperature) in enumerate(turns):
-            seed = self._options.seed + prompt + 1000 * repetition
-            request = self._request(self._prompts[prompt], temperature, seed)
-            self.turns.append(Turn(prompt, temperature, repetition))
-            first = done % max(1, len(self._present))
-            for contender in [*self._present[first:], *self._present[:first]]:
-                self._progress(done / len(turns), f"Measuring: {contender.title}")
-                if measured := self._write(contender, request):
-                    self.turns[-1].runs[contender.title] = measured
-
-    def _request(self, prompt: list[int], temperature: float, seed: int = 0) -> Request:
-        settings: dict[str, Any] = {"max_new_tokens": self._options.tokens, "repetition_penalty": 1.0}
-        return Request(token_ids=prompt, temperature=temperature, seed=seed, **settings)
-
-    def _write(self, contender: Contender, request: Request) -> Measured | None:
-        """One run. None if another project's contender failed; it is then left out."""
-        if self._stop.is_set():
-            raise StoppedError("Stopped.")
-        if contender not in self._present:
-            return None
-        torch.set_num_threads(contender.threads or self._bed.threads)
-        try:
-            return contender.write(request)
-        except Exception as error:
-            if contender.ours:
-                raise
-            self._present.remove(contender)
-            self.notes.append(f"Left out: {contender.title}. {_reason(error)}")
-            return None
+    contenders: list[Contender]
+    about: dict[str, str]
+    pass_times: PassTimes
+    turns: list[Turn] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    complete: bool = False
 
     def rows(self) -> Rows:
         """The table: one row per temperature and contender, with medians, and quartiles in brackets.
@@ -208,7 +120,9 @@ class Benchmark:
         divisors = (VERIFIER_ALONE, GENERATE)
         head = ["temperature", "contender", "tokens/s", *(f"÷ {other}" for other in divisors)]
         rows: Rows = [(*head, "predicted", "accepted", "first token, ms", "greedy texts equal")]
-        for temperature, title in itertools.product(self._options.temperatures, self._titles):
+        temperatures = dict.fromkeys(turn.temperature for turn in self.turns)
+        for temperature, contender in itertools.product(temperatures, self.contenders):
+            title = contender.title
             turns = [
                 turn.runs for turn in self.turns if turn.temperature == temperature and title in turn.runs
             ]
@@ -229,7 +143,7 @@ class Benchmark:
             cells = (
                 _spread([run.speed for run in runs], ".1f"),
                 *ratios,
-                f"{predicted_speed_up(self._bed.ours.pass_times, runs):.2f}" if runs[0].rounds else NONE,
+                f"{predicted_speed_up(self.pass_times, runs):.2f}" if runs[0].rounds else NONE,
                 f"{accepted / examined:.2f}" if examined else NONE,
                 f"{1000 * statistics.median(first):.0f}" if first else NONE,
                 f"{sum(equal)} of {len(equal)}" if equal else NONE,
@@ -251,6 +165,90 @@ class Benchmark:
         """All runs, by turn, and the table."""
         content = {"about": self.about, "complete": self.complete, "notes": self.notes, "table": self.rows()}
         return json.dumps(content | {"turns": [asdict(turn) for turn in self.turns]}, indent=1) + "\n"
+
+
+def measure(
+    options: BenchmarkOptions,
+    bed: Bed,
+    progress: Progress = silent,
+    stop: threading.Event | None = None,
+    command: str = "python -m specviz bench",
+) -> Benchmark:
+    """Run all contenders, until done or stopped.
+
+    Raises:
+        RequestError: there is no such contender.
+        SpecvizError: one of this project's contenders failed.
+    """
+    known = {each.key: each for each in contenders(bed)}
+    if unknown := set(options.contenders) - known.keys():
+        raise RequestError(f"There is no contender {min(unknown)!r}: known are {', '.join(known)}.")
+    present = [each for key, each in known.items() if key in (options.contenders or known)]
+    found = Benchmark(list(present), _about(options, bed, command), bed.ours.pass_times)
+    prompts = [
+        encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for text in _held_out()[: options.prompts]
+    ]
+
+    def write(contender: Contender, prompt: list[int], temperature: float, seed: int = 0) -> Measured | None:
+        """One run. None if another project's contender failed; it is then left out."""
+        if stop and stop.is_set():
+            raise StoppedError("Stopped.")
+        if contender not in present:
+            return None
+        torch.set_num_threads(contender.threads or bed.threads)
+        settings: dict[str, Any] = {"max_new_tokens": options.tokens, "repetition_penalty": 1.0}
+        try:
+            return contender.write(Request(token_ids=prompt, temperature=temperature, seed=seed, **settings))
+        except Exception as error:
+            if contender.ours:
+                raise
+            present.remove(contender)
+            found.notes.append(f"Left out: {contender.title}. {_reason(error)}")
+            return None
+
+    def warm_up(contender: Contender) -> None:
+        """Run a contender once at each temperature. On a CPU, other projects' contenders get the fastest number of threads."""
+        longest = max(prompts, key=len)
+        for temperature in options.temperatures:
+            write(contender, longest, temperature)
+        if contender.ours or bed.device.type != "cpu":
+            return  # this project chooses its threads when it loads a pair
+        seconds = dict[int, float]()
+        for contender.threads in worth_trying(bed.threads):
+            trials = [write(contender, longest, temperature) for _ in range(_TRIALS)]
+            seconds[contender.threads] = min((each.seconds for each in trials if each), default=0.0)
+        contender.threads = min(seconds, key=lambda count: seconds[count])
+
+    turns = list(itertools.product(range(options.repetitions), range(len(prompts)), options.temperatures))
+    with quiet_transformers, suppress(StoppedError):
+        for contender in found.contenders:
+            progress(0.0, f"Warming up: {contender.title}")
+            warm_up(contender)
+        for done, (repetition, prompt, temperature) in enumerate(turns):
+            found.turns.append(Turn(prompt, temperature, repetition))
+            first = done % max(1, len(present))
+            for contender in [*present[first:], *present[:first]]:
+                progress(done / len(turns), f"Measuring: {contender.title}")
+                seed = options.seed + prompt + 1000 * repetition
+                if measured := write(contender, prompts[prompt], temperature, seed):
+                    found.turns[-1].runs[contender.title] = measured
+        found.complete = True
+    progress(1.0, "Measured" if found.complete else "Stopped")
+    return found
+
+
+def _about(options: BenchmarkOptions, bed: Bed, command: str) -> dict[str, str]:
+    installed = versions("llama-cpp-python").items()
+    return {
+        "pair": bed.plain.title,
+        "models": f"{bed.plain.drafter_name} → {bed.plain.verifier_name}, {bed.ours.precision}",
+        "machine": f"{describe_machine(str(bed.device))} ({bed.device}); {describe_processor()}",
+        "versions": ", ".join(f"{name} {version}" for name, version in installed),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "command": command,
+        "runs": f"{options.prompts} prompts × {options.repetitions}, {options.tokens} new tokens each",
+        "threads": f"at most {bed.threads}",
+    }
 
 
 def predicted_speed_up(times: PassTimes, runs: Sequence[Measured]) -> float:

@@ -13,14 +13,20 @@ import pytest
 import torch
 
 from specviz import __main__ as shell
-from specviz.errors import EngineError, RequestError
+from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
-from specviz.runtime.model_runner import position_bytes
 from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import Request
 from specviz.tools.bench import benchmark, contenders, shapes
-from specviz.tools.bench.benchmark import Benchmark, BenchmarkOptions, Turn, load_bed, predicted_speed_up
+from specviz.tools.bench.benchmark import (
+    Benchmark,
+    BenchmarkOptions,
+    Turn,
+    load_bed,
+    measure,
+    predicted_speed_up,
+)
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Measured
 from tests.support.tiny import tiny_pair
 
@@ -76,22 +82,13 @@ def test_flashspec_writes_the_verifiers_greedy_text(bed: Bed) -> None:
 
 def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition(bed: Bed) -> None:
     """Medians of ratios, not ratios of medians; acceptance pools all draft tokens."""
-    found = Benchmark(_options(), bed)
-    found.turns = [
-        Turn(
-            0,
-            0.0,
-            0,
-            {VERIFIER_ALONE: Measured(8, 2.0, [1, 2]), "lossless": Measured(8, 1.0, [1, 2], None, 10, 1)},
-        ),
-        Turn(
-            1,
-            0.0,
-            0,
-            {VERIFIER_ALONE: Measured(8, 8.0, [1, 2]), "lossless": Measured(8, 1.0, [1, 3], None, 2, 2)},
-        ),
+    first, second = (Measured(8, seconds, [1, 2]) for seconds in (2.0, 8.0))
+    turns = [
+        Turn(0, 0.0, 0, {VERIFIER_ALONE: first, "lossless": Measured(8, 1.0, [1, 2], None, 10, 1)}),
+        Turn(1, 0.0, 0, {VERIFIER_ALONE: second, "lossless": Measured(8, 1.0, [1, 3], None, 2, 2)}),
         Turn(2, 0.0, 0, {"lossless": Measured(8, 1e-6, [1, 2])}),
     ]
+    found = Benchmark(contenders.contenders(bed), {}, bed.ours.pass_times, turns)
     row = dict(zip(found.rows()[0], found.rows()[2], strict=True))
     assert row[f"÷ {VERIFIER_ALONE}"] == "5.00 (3.50–6.50)"
     assert row[f"÷ {GENERATE}"] == "–"
@@ -116,14 +113,13 @@ def test_others_that_fail_are_left_out_and_our_own_failure_is_raised(
         raise EngineError("no more\nand a second line")
 
     monkeypatch.setattr(contenders, "_generate", breaks)
-    found = Benchmark(_options(contenders=("verifier_only", "generate")), bed)
-    found.measure()
+    found = measure(_options(contenders=("verifier_only", "generate")), bed)
     assert found.complete
     assert all(turn.runs.keys() == {VERIFIER_ALONE} for turn in found.turns)
     assert found.notes[0].startswith(f"Left out: {GENERATE}. no more")
     monkeypatch.setattr(contenders, "_ours", breaks)
     with pytest.raises(EngineError):
-        Benchmark(_options(contenders=("verifier_only",)), bed).measure()
+        measure(_options(contenders=("verifier_only",)), bed)
 
 
 def test_a_stop_keeps_what_was_measured(
@@ -172,10 +168,3 @@ def test_pairs_of_shapes_are_seeded_and_share_weights_between_their_twins() -> N
     weights = [list(pair.verifier.parameters()) for pair in (bed.plain, bed.ours, again)]
     assert all(one is other for one, other in zip(weights[0], weights[1], strict=True))
     assert all(torch.equal(one, other) for one, other in zip(weights[0], weights[2], strict=True))
-    with pytest.raises(RequestError, match="no contender"):
-        Benchmark(_options(contenders=("nobody",)), bed)
-
-
-def test_a_position_takes_the_bytes_of_its_keys_and_values(tmp_path: Path) -> None:
-    untied = tiny_pair("llama", tmp_path).verifier
-    assert position_bytes(untied) == 2 * 2 * 2 * 8 * 8  # keys and values, layers, shared heads, size, bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,9 +33,7 @@ def fit(
     draft_lengths: Annotated[
         list[int] | None, asks("Draft lengths to measure", "the three best", "K...")
     ] = None,
-    out: Annotated[
-        Path | None, asks("Folder of the report; a measurement in it is resumed", metavar="DIR")
-    ] = None,
+    out: Annotated[Path | None, asks("Folder of the report", metavar="DIR")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> int:
@@ -45,10 +42,15 @@ def fit(
     from specviz.models.placement import find_device
     from specviz.tools.fit import report
     from specviz.tools.fit.candidates import candidates, check_sizes
-    from specviz.tools.fit.measuring import Fit, FitOptions, Log
+    from specviz.tools.fit.measuring import Fit, FitOptions
     from specviz.tools.machine import describe_machine, describe_processor, versions
 
     options, specs = FitOptions(**choices(context.params, FitOptions)), candidates(names)
+    if out:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError("--out cannot be made there: name a folder.") from error
     items, where = options.items(), str(find_device(device))
     about: dict[str, Any] = {
         "models": f"{', '.join(each.drafter_name for each in specs)} → {specs[0].verifier_name}",
@@ -58,8 +60,7 @@ def fit(
     }
     notes = ["One prompt says nothing of others: there are no intervals."] if len(items) == 1 else []
     results: list[report.Result] = []
-    header = {**about, **asdict(options), "items": [each.prompt for each in items]}
-    log, progress = Log(_file(out), header), TerminalProgress(sys.stderr)
+    progress = TerminalProgress(sys.stderr)
     with interrupt() as stop:
         for spec in specs:
             try:
@@ -71,7 +72,7 @@ def fit(
                 notes.append(f"{spec.drafter_name} was left out. {error}")
                 continue
             gc.freeze()  # as the server does: garbage collection skips everything loaded so far
-            measured = Fit(pair, options, items, log, progress, stop)
+            measured = Fit(pair, options, items, progress, stop)
             measured.measure()
             results.append(report.result(measured))
             del pair, measured
@@ -94,14 +95,3 @@ def fit(
         write_output(out / "report.md", report.markdown(results, notes, about))
         write_output(out / "report.json", report.to_json(results, notes, about))
     return 0
-
-
-def _file(folder: Path | None) -> Path | None:
-    """The measurement's file in a folder. Creates the folder if missing; RequestError if it cannot be created."""
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError("--out cannot be made there: name a folder.") from error
-    return folder / "fit.jsonl"

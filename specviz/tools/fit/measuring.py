@@ -1,20 +1,17 @@
 """Measures one pair: both models read the verifier's texts, rounds are timed in turn, and so are lossless decoding and the verifier alone.
 
-Every text and every timed run is a unit. A log stores the units, so that an interrupted measurement can be resumed. Times are of decoding,
-measured from event to event. Prefill is left out, since its share depends on the texts' length. The repetition penalty is off.
+Times are of decoding, measured from event to event. Prefill is left out, since its share depends on the texts' length. The repetition
+penalty is off.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,8 +23,7 @@ from specviz.core.distributions import Distributions
 from specviz.core.sampling import SamplingParameters, at
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Started
-from specviz.errors import RequestError, SpecvizError, StoppedError, quoted
-from specviz.files import append_json_line, json_lines
+from specviz.errors import RequestError, StoppedError, quoted
 from specviz.models.pair import ModelPair
 from specviz.progress import Progress
 from specviz.schema.settings import Request
@@ -40,11 +36,6 @@ _COST_PROMPTS, _FIRST_ROUNDS = 7, 2
 """Number of prompts for timing rounds, one of each built-in kind; number of a run's first rounds that do not count, since caches are cold."""
 _BEST = 3
 """Number of draft lengths whose speed-up is measured, unless the options name some."""
-_UNITS = {
-    "round": ("_endless", "Timing rounds", 0.1, 0.3),
-    "run": ("_engine", "Measuring the best draft lengths", 0.3, 1.0),
-}
-"""Timed units: the engine, the stage, and where it begins and ends in the progress."""
 
 
 @dataclass(frozen=True)
@@ -89,152 +80,95 @@ class FitOptions:
         return [item for turn in itertools.zip_longest(*chosen) for item in turn if item]
 
 
-class Log:
-    """The finished units, by key; also stored in a file, if there is one."""
-
-    def __init__(self, path: Path | None, header: dict[str, Any]) -> None:
-        """Resume the measurement in the file, or begin one.
-
-        Raises:
-            RequestError: the file is of another measurement.
-        """
-        lines = list(json_lines(path)) if path else []
-        if lines and lines[0] != json.loads(json.dumps(header)):
-            raise RequestError(
-                "That folder holds another measurement (models, options, prompts or machine differ): name another."
-            )
-        self._path = path
-        self._units = {self._key(key): value for key, value in lines[1:]}
-        if not lines:
-            self._write(header)
-
-    def get(self, *key: Any) -> Any:
-        """The unit of that key; None if it is not finished."""
-        return self._units.get(self._key(key))
-
-    def add(self, key: tuple[Any, ...], value: Any) -> None:
-        """Store a unit."""
-        self._write([key, value])
-        self._units[self._key(key)] = value
-
-    def _write(self, line: Any) -> None:
-        try:
-            if self._path:
-                append_json_line(self._path, line)
-        except OSError as error:
-            raise SpecvizError(f"The measurement cannot be written: {error.strerror or error}.") from error
-
-    @staticmethod
-    def _key(key: Sequence[Any]) -> str:
-        return json.dumps(key)
+Times = dict[int, dict[str, float]]
+"""What `_time` found in one turn, by draft length, with `ALONE`."""
 
 
 class Fit:
-    """One pair's measurement. Units' keys begin with the pair's key."""
+    """One pair's measurement.
+
+    Attributes:
+        texts: by temperature, the models' agreement along the text of each prompt.
+        rounds: by temperature, the timed rounds of each of the first prompts.
+        runs: by temperature, the timed runs of each prompt.
+    """
 
     def __init__(
         self,
         pair: ModelPair,
         options: FitOptions,
         items: Sequence[Item],
-        log: Log,
         progress: Progress,
         stop: threading.Event,
     ) -> None:
         self.pair, self.options, self.items = pair, options, items
-        self._log, self._progress, self._stop = log, progress, stop
-        self._few = range(min(_COST_PROMPTS, len(self.items)))
-        self._engine = Engine(pair)
-        self._endless = Engine(replace(pair, eos_token_ids=frozenset()))  # no timed run ends early
+        self._progress, self._stop = progress, stop
+        self.texts: dict[float, list[Agreement]] = {}
+        self.rounds: dict[float, list[Times]] = {}
+        self.runs: dict[float, list[Times]] = {}
 
     def measure(self) -> None:
-        """Measure the missing units.
+        """Measure everything.
 
         Raises:
-            StoppedError: stopped; finished units are stored.
+            StoppedError: stopped.
             RequestError, EngineError: from the engine.
         """
+        engine, indices = Engine(self.pair), range(len(self.items))
+        endless = Engine(replace(self.pair, eos_token_ids=frozenset()))  # no timed round is a text's last
         for temperature in self.options.temperatures:
-            self._write_texts(temperature)
-        self._take_turns("round", self._few, dict.fromkeys(self.options.temperatures, COSTED))
-        self._take_turns(
-            "run", range(len(self.items)), {t: self.measured(t) for t in self.options.temperatures}
-        )
-
-    # ---- what was measured ---------------------------------------------------------------------------------
-
-    def texts(self, temperature: float, kind: str = "") -> list[Agreement]:
-        """Agreement along the texts of a temperature, of all kinds or of one."""
-        found = [self._log.get(self.pair.key, "text", temperature, index) for index in self._of(kind)]
-        return [Agreement(**each) for each in found]
+            self._progress(0.0, f"Writing texts: T = {temperature:g}")
+            asked = [self._request(index, temperature, method="verifier_only") for index in indices]
+            self.texts[temperature] = [
+                self._agreement(run) for run in engine.generate(asked, stop=self._stop)
+            ]
+        few = indices[:_COST_PROMPTS]
+        for number, temperature in enumerate(self.options.temperatures):
+            self._progress(0.1 + 0.2 * number / len(self.texts), f"Timing rounds: T = {temperature:g}")
+            self.rounds[temperature] = [self._turn(endless, index, temperature, COSTED) for index in few]
+        for number, temperature in enumerate(self.options.temperatures):
+            self._progress(0.3 + 0.7 * number / len(self.texts), f"Measuring the best: T = {temperature:g}")
+            lengths = self.measured(temperature)
+            self.runs[temperature] = [self._turn(engine, index, temperature, lengths) for index in indices]
 
     def costs(self, temperature: float) -> Costs:
         """Costs at a temperature: medians over prompts of the ratios to the verifier alone, timed in the same turn."""
-        turns = self._rounds(temperature)
 
         def ratio(draft_length: int, name: str) -> float:
+            turns = self.rounds[temperature]
             return statistics.median(turn[draft_length][name] / turn[ALONE]["round"] for turn in turns)
 
         return Costs({k: ratio(k, "round") for k in COSTED}, ratio(COSTED[-2], "draft"))
 
-    @cached_property
     def milliseconds(self) -> dict[str, float]:
         """Medians over all temperatures: verifier passes of 1, 2, 4 and 8 tokens, a draft token, a round of the verifier alone."""
-        turns = [turn for temperature in self.options.temperatures for turn in self._rounds(temperature)]
 
         def middle(draft_length: int, name: str) -> float:
+            turns = itertools.chain.from_iterable(self.rounds.values())
             return 1000 * statistics.median(turn[draft_length][name] for turn in turns)
 
         passes = {f"verifier pass of {k} token{'s' * (k > 1)}": middle(k, "verify") for k in COSTED}
         own = {"draft token": middle(COSTED[-2], "draft"), "verifier alone, a token": middle(ALONE, "round")}
         return passes | own
 
-    def _rounds(self, temperature: float) -> list[dict[int, dict[str, float]]]:
-        """The timed rounds of each turn at a temperature, by draft length."""
-        keys = [(self.pair.key, "round", temperature, index) for index in self._few]
-        return [{k: self._log.get(*key, k) for k in (ALONE, *COSTED)} for key in keys]
-
     def measured(self, temperature: float) -> tuple[int, ...]:
         """Draft lengths whose speed-up is measured, ascending: those of the options, or those with the best prediction."""
         if self.options.draft_lengths:
             return tuple(sorted(set(self.options.draft_lengths)))
-        texts, costs = self.texts(temperature), self.costs(temperature)
+        texts, costs = self.texts[temperature], self.costs(temperature)
         speeds = {k: Blocks.of(texts, k).tokens_per_call[0] / costs.of(k) for k in range(1, LONGEST + 1)}
         return tuple(sorted(sorted(speeds, key=speeds.__getitem__)[-_BEST:]))
 
-    def runs(self, temperature: float, draft_length: int, kind: str = "") -> list[dict[str, float]]:
-        """The timed runs of a draft length, or of the verifier alone."""
-        return [self._log.get(self.pair.key, "run", temperature, i, draft_length) for i in self._of(kind)]
-
-    def _of(self, kind: str) -> list[int]:
-        return [index for index, item in enumerate(self.items) if kind in ("", item.kind)]
-
-    # ---- measuring -----------------------------------------------------------------------------------------
-
     def _request(self, index: int, temperature: float, **more: Any) -> Request:
         item = self.items[index]
-        settings: dict[str, Any] = {
-            "max_new_tokens": self.options.tokens,
-            "repetition_penalty": 1.0,
-            "lenience": 0.0,
-        }
-        return Request(item.prompt, raw=item.raw, temperature=temperature, seed=index, **settings | more)
-
-    def _write_texts(self, temperature: float) -> None:
-        """Let the verifier write the missing texts as one batch, and both models read each."""
-        key = self.pair.key, "text", temperature
-        missing = [index for index in range(len(self.items)) if self._log.get(*key, index) is None]
-        self._progress(0.0, f"Writing texts: T = {temperature:g}")
-        asked = [self._request(index, temperature, method="verifier_only") for index in missing]
-        runs = self._engine.generate(asked, stop=self._stop) if asked else []
-        for done, (index, run) in enumerate(zip(missing, runs, strict=True)):
-            self._progress(0.1 * done / len(missing), f"Reading texts: T = {temperature:g}")
-            self._raise_if_stopped()
-            self._log.add((*key, index), self._agreement(run))
+        settings: dict[str, Any] = {"max_new_tokens": self.options.tokens, "repetition_penalty": 1.0}
+        settings |= {"temperature": temperature, "seed": index, "lenience": 0.0}
+        return Request(item.prompt, raw=item.raw, **settings | more)
 
     @torch.inference_mode()
-    def _agreement(self, run: Run) -> dict[str, list[float]]:
-        """The fields of the text's `Agreement`."""
+    def _agreement(self, run: Run) -> Agreement:
+        """Let both models read a text."""
+        self._raise_if_stopped()
         found: dict[str, list[float]] = {"kept": [], "overlap": []}
         read = (
             read_logits(self.pair, name, run.prompt_ids, run.token_ids) for name in ("drafter", "verifier")
@@ -251,22 +185,16 @@ class Fit:
             kept = (q / p.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1)
             found["kept"] += [round(each, 6) for each in kept.tolist()]
             found["overlap"] += [round(1 - each, 6) for each in both.quantity("TV").flatten().tolist()]
-        return found
+        return Agreement(**found)
 
-    def _take_turns(self, unit: str, prompts: range, lengths: Mapping[float, Sequence[int]]) -> None:
-        """Time draft lengths and the verifier alone in turn, in rotating order. An interrupted turn is repeated from its start."""
-        engine, what, start, end = _UNITS[unit]
-        turns = list(itertools.product(lengths, prompts))
-        for done, (temperature, index) in enumerate(turns):
-            key, present = (self.pair.key, unit, temperature, index), [ALONE, *lengths[temperature]]
-            if all(self._log.get(*key, each) for each in present):
-                continue
-            self._progress(start + (end - start) * done / len(turns), f"{what}: {done + 1} of {len(turns)}")
-            first = done % len(present)
-            order = [*present[first:], *present[:first]]
-            timed = [self._time(getattr(self, engine), index, temperature, each) for each in order]
-            for each, value in zip(order, timed, strict=True):
-                self._log.add((*key, each), value)
+    def _turn(self, engine: Engine, index: int, temperature: float, lengths: Sequence[int]) -> Times:
+        """Time draft lengths and the verifier alone in turn, in an order that rotates with the prompts."""
+        present = [ALONE, *lengths]
+        first = index % len(present)
+        return {
+            each: self._time(engine, index, temperature, each)
+            for each in [*present[first:], *present[:first]]
+        }
 
     def _time(self, engine: Engine, index: int, temperature: float, draft_length: int) -> dict[str, float]:
         """One run alone: its tokens, verifier calls and seconds of decoding, and medians of a round, a verifier's pass and a draft token."""
@@ -294,4 +222,4 @@ class Fit:
 
     def _raise_if_stopped(self) -> None:
         if self._stop.is_set():
-            raise StoppedError("Stopped; the same command resumes it where it has a folder (--out).")
+            raise StoppedError("Stopped; nothing was written.")

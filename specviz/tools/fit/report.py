@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ import numpy as np
 from specviz.analysis.fit import LONGEST, Blocks, leviathan_speed_up
 from specviz.analysis.sweep.estimates import Floats, divided, estimate, resamples
 from specviz.analysis.sweep.results import Estimate
-from specviz.models.pair import ModelPair
 from specviz.tools.fit.measuring import ALONE, Fit
-from specviz.tools.templates import NONE, Rows, table
+from specviz.tools.templates import NONE, Rows, Templates, cell, table
 from specviz.wording import joined
 
 
@@ -97,29 +97,24 @@ class Result:
     @property
     def score(self) -> float:
         """Geometric mean over temperatures of the speed-ups of `best`."""
-        return math.exp(
-            sum(math.log(each.best[1].value) for each in self.temperatures) / len(self.temperatures)
-        )
+        return statistics.geometric_mean(each.best[1].value for each in self.temperatures)
 
 
 def result(fit: Fit) -> Result:
     """What a finished measurement found."""
     found = [_at(fit, temperature) for temperature in fit.options.temperatures]
-    pair = fit.pair
-    names = pair.drafter_name, pair.verifier_name, tokenizers(pair)
-    return Result(*names, fit.milliseconds, found, verdict(found))
-
-
-def tokenizers(pair: ModelPair) -> str:
-    """How the tokenizers of a pair agree; a pair whose tokenizers differ is not loaded."""
+    # A pair whose tokenizers differ is not loaded.
+    pair, tokenizers = fit.pair, f"the same, {fit.pair.vocabulary_size:,} ids"
     sizes = pair.drafter_model.output_size, pair.verifier_model.output_size
-    if sizes[0] == sizes[1]:
-        return f"the same, {pair.vocabulary_size:,} ids"
-    return f"the same, padded differently: {pair.vocabulary_size:,} ids, of which the drafter scores {sizes[0]:,} and the verifier {sizes[1]:,}"
+    if sizes[0] != sizes[1]:
+        tokenizers = f"the same, padded differently: {pair.vocabulary_size:,} ids, of which the drafter scores {sizes[0]:,} and the verifier {sizes[1]:,}"
+    return Result(
+        pair.drafter_name, pair.verifier_name, tokenizers, fit.milliseconds(), found, verdict(found)
+    )
 
 
 def _at(fit: Fit, temperature: float) -> AtTemperature:
-    texts, costs, measured = fit.texts(temperature), fit.costs(temperature), fit.measured(temperature)
+    texts, costs, measured = fit.texts[temperature], fit.costs(temperature), fit.measured(temperature)
     blocks = {k: Blocks.of(texts, k) for k in range(1, LONGEST + 1)}
     acceptance = estimate(blocks[1].acceptance[:, 0])
     rows = []
@@ -139,8 +134,9 @@ def _at(fit: Fit, temperature: float) -> AtTemperature:
         {},
     )
     for kind in dict.fromkeys(item.kind for item in fit.items):
+        alike = [text for text, item in zip(texts, fit.items, strict=True) if item.kind == kind]
         _, speed_up = _measured(fit, temperature, at.best[0], kind)
-        at.kinds[kind] = Kind(estimate(Blocks.of(fit.texts(temperature, kind), 1).acceptance[:, 0]), speed_up)
+        at.kinds[kind] = Kind(estimate(Blocks.of(alike, 1).acceptance[:, 0]), speed_up)
     return at
 
 
@@ -148,7 +144,9 @@ def _measured(
     fit: Fit, temperature: float, draft_length: int, kind: str = ""
 ) -> tuple[Estimate | None, Estimate | None]:
     """Measured tokens per call, and speed-up over the verifier alone on the same prompts."""
-    runs, alone = (fit.runs(temperature, k, kind) for k in (draft_length, ALONE))
+    turns = zip(fit.runs[temperature], fit.items, strict=True)
+    own = [turn for turn, item in turns if kind in ("", item.kind)]
+    runs, alone = ([turn[k] for turn in own] for k in (draft_length, ALONE))
     weights = resamples(len(runs))
 
     def total(found: Sequence[dict[str, float]], name: str) -> Floats:
@@ -194,19 +192,10 @@ def spread(found: Estimate | None) -> str:
     return f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})" if found else NONE
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------
-
-
 def overview(results: Sequence[Result]) -> Rows:
     """A table of all drafters, in the order of `results`."""
-    temperatures = results[0].temperatures
-    rows: Rows = [
-        (
-            "drafter",
-            "a draft token costs",
-            *(f"kept, K and speed-up at T = {each.temperature:g}" for each in temperatures),
-        )
-    ]
+    heads = (f"kept, K and speed-up at T = {each.temperature:g}" for each in results[0].temperatures)
+    rows: Rows = [("drafter", "a draft token costs", *heads)]
     for one in results:
         cells = [
             f"{at.acceptance.value if at.acceptance else 0:.2f}, {at.best[0]}: {spread(at.best[1])}"
@@ -228,60 +217,14 @@ def draft_lengths(at: AtTemperature) -> Rows:
     return rows
 
 
-def _agreements(found: Sequence[AtTemperature]) -> Rows:
-    """Acceptance by kind and by position in a block."""
-    rows: Rows = [("acceptance", *(f"T = {at.temperature:g}" for at in found))]
-    rows.append(("all tokens", *(spread(at.acceptance) for at in found)))
-    rows += [(name, *(spread(at.kinds[name].acceptance) for at in found)) for name in found[0].kinds]
-    rows += [
-        (f"draft token {k + 1} of a block", *(spread(at.positions[k]) for at in found))
-        for k in range(LONGEST)
-    ]
-    return rows
-
-
 def markdown(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:
     """The report."""
-    parts = [
-        "# Will it pay?",
-        *(f"**{one.drafter} → {one.verifier}.** {one.verdict}" for one in results),
-        *notes,
-    ]
-    if len(results) > 1:
-        parts.append(table(overview(results)))
-    for one in results:
-        parts += [f"## {one.drafter} → {one.verifier}", f"Tokenizers: {one.tokenizers}."]
-        for at in one.temperatures:
-            parts += [f"### T = {at.temperature:g}", table(draft_lengths(at))]
-        parts += ["### Acceptance, 1 − TV(q, p)", table(_agreements(one.temperatures))]
-        times: Rows = [
-            ("in a round", "ms"),
-            *((name, f"{each:.2f}") for name, each in one.milliseconds.items()),
-        ]
-        parts += ["### What passes cost", table(times)]
-    parts += [
-        "## What was measured",
-        "\n".join(f"- {name}: {value}" for name, value in about.items()),
-        _METHOD,
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-_METHOD = (
-    "The verifier wrote a text for each prompt and temperature, and both models read it. Acceptance is a mean of 1 − TV(q, p); within a block "
-    "it is weighted by the probability that the block reaches the token. Tokens per call are the tokens over these blocks, without a bonus token; costs are "
-    "medians of rounds timed in turn, where the verifier alone takes 1 for a token. Measured speed-ups are of decoding, in turn with the "
-    "verifier alone. Brackets hold 95 % intervals over prompts."
-)
+    templates = Templates(Path(__file__).parent, {"cell": cell, "spread": spread, "table": table})
+    tables = {"overview": overview, "draft_lengths": draft_lengths}
+    return templates.render("report.md.j2", results=results, notes=notes, about=about, **tables)
 
 
 def to_json(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:
     """Everything that was found."""
-    return (
-        json.dumps(
-            {"about": about, "notes": notes, "pairs": [asdict(each) for each in results]},
-            indent=1,
-            ensure_ascii=False,
-        )
-        + "\n"
-    )
+    found = {"about": about, "notes": notes, "pairs": [asdict(each) for each in results]}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"

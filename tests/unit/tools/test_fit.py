@@ -18,9 +18,8 @@ from specviz.analysis.sweep.results import Estimate
 from specviz.errors import PairError
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
-from specviz.tools.fit import measuring
 from specviz.tools.fit.candidates import candidates
-from specviz.tools.fit.measuring import ALONE, Fit, FitOptions, Log
+from specviz.tools.fit.measuring import ALONE, Fit, FitOptions
 from specviz.tools.fit.report import AtTemperature, Kind, Row, verdict
 from tests.support.tiny import tiny_pair, tiny_tokenizer
 
@@ -38,52 +37,34 @@ def test_at_temperature_0_the_calls_of_every_draft_length_are_foretold_exactly(p
     """One reading of the verifier's text says how many verifier calls lossless decoding takes, whatever K is."""
     lengths = (1, 2, 3, 5, LONGEST)
     options = FitOptions(kind="code", limit=2, tokens=20, temperatures=(0.0,), draft_lengths=lengths)
-    fit = Fit(pair, options, options.items(), Log(None, {}), silent, threading.Event())
+    fit = Fit(pair, options, options.items(), silent, threading.Event())
     fit.measure()
     for k in lengths:
-        foretold = [block_positions(text.kept, k)[:, 0].sum() for text in fit.texts(0.0)]
-        assert foretold == [run["calls"] for run in fit.runs(0.0, k)], k
-    assert [run["calls"] for run in fit.runs(0.0, ALONE)] == [len(text.kept) for text in fit.texts(0.0)]
+        foretold = [block_positions(text.kept, k)[:, 0].sum() for text in fit.texts[0.0]]
+        assert foretold == [turn[k]["calls"] for turn in fit.runs[0.0]], k
+    assert [turn[ALONE]["calls"] for turn in fit.runs[0.0]] == [len(text.kept) for text in fit.texts[0.0]]
 
 
-def test_a_measurement_is_reported_and_resumed(
+def test_a_measurement_is_reported_unless_it_is_stopped(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [
-        "fit",
-        *(str(folders / name) for name in ("drafter", "verifier")),
-        *SHORT,
-        "--out",
-        str(tmp_path),
-    ]
-    stop, timed, calls = threading.Event(), Fit._time, 0
-
-    def time(*given: object) -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == 12:
-            stop.set()
-        return timed(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Fit, "_time", time)
-    monkeypatch.setattr("specviz.cli.fit.interrupt", lambda: nullcontext(stop))
-    assert shell.main(command) == 130
-    assert not (tmp_path / "report.md").exists()
-    stop.clear()
-    assert shell.main(command) == 0
-    assert calls == 12 + 2 * 2 * (5 + 4) - 10  # the third turn was interrupted: two were whole
+    models, out = [str(folders / name) for name in ("drafter", "verifier")], ["--out", str(tmp_path)]
+    assert shell.main(["fit", *models, *SHORT, *out]) == 0
     printed = capsys.readouterr().out
+    report = tmp_path / "report.md"
     [found] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["pairs"]
     assert found["verdict"] in printed
-    assert found["verdict"] in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert found["verdict"] in report.read_text(encoding="utf-8")
     assert "padded differently" in found["tokenizers"]
     for at in found["temperatures"]:
         assert sum(row["measured"] is not None for row in at["rows"]) == 3
         assert 0 < at["acceptance"]["value"] < 1
-    assert shell.main(command) == 0
-    assert calls == 12 + 2 * 2 * (5 + 4) - 10  # nothing was missing
-    assert shell.main([*command, "--tokens", "9"]) == 2
-    assert "holds another measurement" in capsys.readouterr().err
+    report.unlink()
+    stop = threading.Event()
+    stop.set()
+    monkeypatch.setattr("specviz.cli.fit.interrupt", lambda: nullcontext(stop))
+    assert shell.main(["fit", *models, *SHORT, *out]) == 130
+    assert not report.exists()
 
 
 def test_of_several_drafters_a_broken_one_is_left_out_and_one_prompt_has_no_interval(
@@ -166,13 +147,3 @@ def test_the_verdict_follows_from_the_intervals() -> None:
         "it would from 0.55 on."
     )
     assert verdict([at(0, loses, None)]).endswith("at this cost it would not even if all were.")
-
-
-def test_a_log_forgets_a_truncated_unit(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log", {"a": 1})
-    log.add(("pair", 0.7, 1), [1, 2])
-    with (tmp_path / "log").open("a", encoding="utf-8") as file:
-        file.write('[["pair", 0.7, 2], [3')
-    again = Log(tmp_path / "log", {"a": 1})
-    assert (again.get("pair", 0.7, 1), again.get("pair", 0.7, 2)) == ([1, 2], None)
-    assert measuring.Log(None, {}).get("pair") is None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,8 +32,8 @@ VERIFIER_ALONE, GENERATE = "verifier alone", "transformers generate"
 _LENIENCE = METHODS["cascade_tokenV3"].default_lenience
 
 
-def timed(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
-    """The result of a call, and its seconds. The device is idle at the start and at the end of the measurement."""
+def _timed(device: torch.device, call: Callable[[], Any]) -> tuple[Any, float]:
+    """The result of a call, and its seconds. The device is idle at the start and at the end."""
     synchronize(device)
     begin = time.perf_counter()
     found = call()
@@ -104,7 +105,7 @@ class Bed:
     others: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from transformers import GenerationConfig
+        from transformers import GenerationConfig  # slow to import
 
         self.ours = replace(self.ours, eos_token_ids=frozenset())
         self.engine = Engine(self.ours)
@@ -160,7 +161,7 @@ def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: R
                 arrivals.append(time.perf_counter())
 
     begin = time.perf_counter()
-    _, seconds = timed(bed.device, write)
+    _, seconds = _timed(bed.device, write)
     rounds = [each for run in runs.values() for each in run.rounds]
     return Measured(
         sum(len(run.token_ids) for run in runs.values()),
@@ -190,7 +191,7 @@ def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | No
     times, begin = list[float](), time.perf_counter()
     arrivals = SimpleNamespace(put=lambda _: times.append(time.perf_counter()), end=lambda: None)
     call = partial(model.generate, **inputs, generation_config=config, streamer=arrivals)
-    written, seconds = timed(bed.device, call)
+    written, seconds = _timed(bed.device, call)
     new = written[0, ids.shape[1] :].tolist()
     return Measured(len(new), seconds, new, times[1] - begin)  # times[0] is that of the prompt
 
@@ -234,35 +235,30 @@ def _flashspec(bed: Bed, request: Request) -> Measured:
     )
     engine = SpeculativeEngine(config, [drafter], target)
     ids = torch.tensor([request.token_ids], device=device)
-    result, seconds = timed(device, lambda: engine.generate(ids, max_new_tokens=request.max_new_tokens))
+    result, seconds = _timed(device, lambda: engine.generate(ids, max_new_tokens=request.max_new_tokens))
     new = result.output_ids[0].tolist()
     return Measured(len(new), seconds, new)
 
 
 def _llama_cpp(bed: Bed, request: Request) -> Measured:
     """The verifier alone, with `Llama.generate`, the loop that llama-cpp-python's chat uses."""
-    model, begin = _ready_llama(bed), time.perf_counter()
+    model, times = _ready_llama(bed), [time.perf_counter()]
     model.set_seed(request.seed)
-    written: list[int] = []
-    first = None
-    options = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-    for token in model.generate(request.token_ids, temp=request.temperature, reset=True, **options):
-        first = first or time.perf_counter() - begin
+    options = {"temp": request.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+    written = []
+    for token in islice(model.generate(request.token_ids, **options), request.max_new_tokens):
         written.append(int(token))
-        if len(written) == request.max_new_tokens:
-            break
-    return Measured(len(written), time.perf_counter() - begin, written, first)
+        times.append(time.perf_counter())
+    return Measured(len(written), times[-1] - times[0], written, times[1] - times[0])
 
 
 def _llama_cpp_evaluation(bed: Bed, request: Request) -> Measured:
     """Forward passes of the verifier alone, with `Llama.eval`: the prompt, then one token at a time, without sampling."""
-    model, prompt, count = _ready_llama(bed), list(request.token_ids or ()), request.max_new_tokens
-    begin = time.perf_counter()
-    model.eval(prompt)
-    first = time.perf_counter() - begin
-    for _ in range(count - 1):
-        model.eval(prompt[-1:])
-    return Measured(count, time.perf_counter() - begin, None, first)
+    model, prompt, times = _ready_llama(bed), list(request.token_ids or ()), [time.perf_counter()]
+    for ids in [prompt] + [prompt[-1:]] * (request.max_new_tokens - 1):
+        model.eval(ids)
+        times.append(time.perf_counter())
+    return Measured(request.max_new_tokens, times[-1] - times[0], None, times[1] - times[0])
 
 
 def _ready_llama(bed: Bed) -> Any:

@@ -27,6 +27,7 @@ from specviz.analysis.recorded_runs import (
 )
 from specviz.analysis.sweep.grid import LENIENCES
 from specviz.engine.engine import Engine
+from specviz.errors import EngineError
 from specviz.files import write_whole
 from specviz.models import loading
 from specviz.models.pair import ModelPair
@@ -34,12 +35,11 @@ from specviz.models.registry import PAIRS
 from specviz.schema.settings import AUTO, SETTINGS, Request
 from specviz.schema.trace import Run, Token, Top
 from specviz.tools.machine import describe_machine
-from specviz.tools.race import record_race
 
 BASELINE = "verifier-only"
 """The recording whose time per token is the baseline for the others."""
 _REPETITIONS = 5
-"""How often each run of a comparison is timed."""
+"""How often each run of a comparison and of the race is timed."""
 
 
 def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title: None) -> RecordedRuns:
@@ -62,8 +62,7 @@ def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title
     on_start("For the lessons")
     lessons = {key: shelf.load(key) for key in shelf.lessons}
     runs |= {key: _serve(load(run.pair), request_of(run)) for key, run in lessons.items()}
-    race, racing = record_race(pair, on_start)
-    runs |= zip((*RACERS, INSPECTED), racing, strict=True)
+    runs |= record_race(shelf, pair, on_start)
     comparisons, compared = record_comparisons(shelf, load, on_start)
     seconds = statistics.median(step.seconds / len(step.tokens) for step in runs[BASELINE].rounds)
     recorded = replace(
@@ -72,7 +71,6 @@ def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title
         machine=describe_machine(runs[BASELINE].device),
         verifier_only_seconds_per_token=round(seconds, 6),
         runs=tuple(offered),
-        race=race,
         comparisons=comparisons,
     )
     _write(recorded, runs | compared)
@@ -83,6 +81,24 @@ def request_of(run: Run) -> Request:
     """The request that made a recorded run."""
     settings: dict[str, Any] = {name: getattr(run, name) for name in SETTINGS}
     return Request(run.prompt, **settings | {"draft_length": run.draft_length or AUTO})
+
+
+def record_race(shelf: RecordedRuns, pair: ModelPair, on_start: Callable[[str], None]) -> dict[str, Run]:
+    """Record the race's runs in turn, several times. Returns those of median time by key.
+
+    Raises:
+        EngineError: their texts differ.
+    """
+    on_start("The race")
+    keys = (*RACERS, INSPECTED)
+    turns = [[_serve(pair, request_of(shelf.load(key))) for key in keys] for _ in range(_REPETITIONS)]
+    timed = [sorted(runs, key=lambda run: run.seconds) for runs in zip(*turns, strict=True)]
+    found = {key: runs[len(runs) // 2] for key, runs in zip(keys, timed, strict=True)}
+    if len({tuple(run.token_ids) for run in found.values()}) > 1:
+        raise EngineError(
+            "The race is not recorded: verifier only and speculative decoding wrote different texts."
+        )
+    return found
 
 
 def record_comparisons(

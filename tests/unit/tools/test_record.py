@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,6 @@ from specviz.analysis.recorded_runs import (
     INSPECTED,
     RACERS,
     Comparison,
-    Race,
     RecordedPane,
     read_recorded_runs,
 )
@@ -24,9 +21,6 @@ from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.tools import record as recording
-from specviz.tools.race import RacePlan, record_race
-
-PLAN = RacePlan(prompts=("Once", "Twice"), draft_lengths=(2, "auto"), repetitions=3, tokens=8)
 
 
 @pytest.fixture
@@ -46,7 +40,6 @@ def _shelf(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
         "_serve",
         lambda pair, request: served(pair, replace(request, max_new_tokens=min(5, request.max_new_tokens))),
     )
-    monkeypatch.setattr(recording, "record_race", partial(record_race, plan=PLAN))
     monkeypatch.setattr(recording, "_REPETITIONS", 1)
     monkeypatch.setattr("specviz.models.loading.load_pair", lambda _: pair)
 
@@ -64,13 +57,13 @@ def test_the_command_records_all_of_them(
     assert not (folder / "forgotten.jsonl").exists()
     assert (recorded.runs, recorded.lessons) == (shelf.runs, shelf.lessons)
     assert any(recorded.branches("token-rule").values())
-    assert recorded.race == Race(prompts=2, draft_lengths=2, repetitions=3)
+    assert recorded.race == shelf.race
     assert [each.key for each in recorded.comparisons] == [*(each.key for each in shelf.comparisons), "other"]
     assert all(pane.seconds for each in recorded.comparisons[:-1] for pane in each.panes)
     assert recorded.verifier_only_seconds_per_token > 0
     assert f"{len(shelf.runs)} runs" in capsys.readouterr().err
     monkeypatch.undo()
-    for key in shelf.keys - {INSPECTED, *RACERS, "drafter-only"}:
+    for key in shelf.keys - {"drafter-only"}:
         former, run = shelf.load(key), recorded.load(key)
         assert run.pair == pair.key
         assert (run.prompt, run.seed, run.inspect) == (former.prompt, former.seed, former.inspect)
@@ -101,25 +94,25 @@ def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
         read_recorded_runs(tmp_path)
 
 
+@pytest.mark.usefixtures("_shelf")
 def test_the_race_has_the_runs_of_median_time(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """And refuses two different texts."""
-    served: list[Run] = []
-    generate = Engine.generate
+    served, serve, shelf = [], recording._serve, read_recorded_runs()
 
-    def keep(self: Engine, *args: Any) -> list[Run]:
-        served.extend(made := generate(self, *args))
-        return made
+    def keep(pair: ModelPair, request: Request) -> Run:
+        served.append(run := serve(pair, request))
+        return run
 
-    monkeypatch.setattr(Engine, "generate", keep)
-    _, (alone, drafted, inspected) = record_race(pair, lambda _: None, PLAN)
-    assert alone.token_ids == drafted.token_ids == inspected.token_ids
-    assert all(token.top for token in inspected.tokens)
-    for run, last in ((alone, served[-7:-1:2]), (drafted, served[-6:-1:2])):
-        assert run.seconds == sorted(each.seconds for each in last)[1]
+    monkeypatch.setattr(recording, "_REPETITIONS", 3)
+    monkeypatch.setattr(recording, "_serve", keep)
+    found = recording.record_race(shelf, pair, lambda _: None)
+    assert list(found) == [*RACERS, INSPECTED]
+    for index, run in enumerate(found.values()):
+        assert run.seconds == sorted(each.seconds for each in served[index::3])[1]
 
-    def spoil(self: Engine, request: Request) -> list[Run]:
-        return generate(self, replace(request, prompt="Else") if request.method == "speed" else request)
+    def spoil(pair: ModelPair, request: Request) -> Run:
+        return serve(pair, replace(request, prompt="Else") if request.method == "speed" else request)
 
-    monkeypatch.setattr(Engine, "generate", spoil)
+    monkeypatch.setattr(recording, "_serve", spoil)
     with pytest.raises(EngineError, match="wrote different texts"):
-        record_race(pair, lambda _: None, PLAN)
+        recording.record_race(shelf, pair, lambda _: None)

@@ -10,7 +10,6 @@ import itertools
 import json
 import statistics
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -20,14 +19,12 @@ import torch
 
 from specviz.analysis.statistics import quartiles
 from specviz.compat.transformers import quiet_transformers
-from specviz.engine.plan import expected_tokens
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.models.loading import load_pair
 from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress, silent
 from specviz.runtime.cpu.threads import budget, worth_trying
-from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
 from specviz.tools.bench.contenders import (
     GENERATE,
@@ -102,24 +99,19 @@ class Benchmark:
         contenders: those that take part.
         about: a description of what was measured, and on which machine.
         notes: sentences about contenders that were left out.
-        pass_times: the pair's, for predictions.
     """
 
     contenders: list[Contender]
     about: dict[str, str]
-    pass_times: PassTimes
     turns: list[Turn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     complete: bool = False
 
     def rows(self) -> Rows:
-        """The table: one row per temperature and contender, with medians, and quartiles in brackets.
-
-        The column "predicted" is `predicted_speed_up`.
-        """
+        """The table: one row per temperature and contender, with medians, and quartiles in brackets."""
         divisors = (VERIFIER_ALONE, GENERATE)
         head = ["temperature", "contender", "tokens/s", *(f"÷ {other}" for other in divisors)]
-        rows: Rows = [(*head, "predicted", "accepted", "first token, ms", "greedy texts equal")]
+        rows: Rows = [(*head, "accepted", "first token, ms", "greedy texts equal")]
         temperatures = dict.fromkeys(turn.temperature for turn in self.turns)
         for temperature, contender in itertools.product(temperatures, self.contenders):
             title = contender.title
@@ -143,7 +135,6 @@ class Benchmark:
             cells = (
                 _spread([run.speed for run in runs], ".1f"),
                 *ratios,
-                f"{predicted_speed_up(self.pass_times, runs):.2f}" if runs[0].rounds else NONE,
                 f"{accepted / examined:.2f}" if examined else NONE,
                 f"{1000 * statistics.median(first):.0f}" if first else NONE,
                 f"{sum(equal)} of {len(equal)}" if equal else NONE,
@@ -184,7 +175,7 @@ def measure(
     if unknown := set(options.contenders) - known.keys():
         raise RequestError(f"There is no contender {min(unknown)!r}: known are {', '.join(known)}.")
     present = [each for key, each in known.items() if key in (options.contenders or known)]
-    found = Benchmark(list(present), _about(options, bed, command), bed.ours.pass_times)
+    found = Benchmark(list(present), _about(options, bed, command))
     prompts = [
         encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for text in _held_out()[: options.prompts]
     ]
@@ -249,20 +240,6 @@ def _about(options: BenchmarkOptions, bed: Bed, command: str) -> dict[str, str]:
         "runs": f"{options.prompts} prompts × {options.repetitions}, {options.tokens} new tokens each",
         "threads": f"at most {bed.threads}",
     }
-
-
-def predicted_speed_up(times: PassTimes, runs: Sequence[Measured]) -> float:
-    """Speed-up over the verifier alone, predicted by the engine's model from pass times and these runs' acceptance rate and draft length.
-
-    Only forward passes count, so it is the limit for faster rounds.
-    """
-    examined, accepted, drafted, rounds = (
-        sum(getattr(run, name) for run in runs) for name in ("examined", "accepted", "drafted", "rounds")
-    )
-    sequences, length = runs[0].sequences, round(drafted / rounds)
-    seconds = length * times.draft(sequences) + times.verify(sequences * max(1, length))
-    tokens = expected_tokens(accepted / examined, length) if examined else 1
-    return sequences * tokens * times.verify(1) / seconds
 
 
 def _reason(error: Exception) -> str:

@@ -51,8 +51,6 @@ class Measured:
         token_ids: the new ids of the request's own sequence; None if they do not form a text.
         first_token_seconds: None if the contender does not stream.
         examined, accepted: numbers of draft tokens; 0 if a contender has none or does not report them.
-        drafted, rounds: numbers of draft tokens and of rounds, likewise, for all sequences together.
-        sequences: number of concurrent sequences.
     """
 
     tokens: int
@@ -61,9 +59,6 @@ class Measured:
     first_token_seconds: float | None = None
     examined: int = 0
     accepted: int = 0
-    drafted: int = 0
-    rounds: int = 0
-    sequences: int = 1
 
     @property
     def speed(self) -> float:
@@ -170,9 +165,6 @@ def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: R
         arrivals[0] - begin,
         examined=sum(each.examined for each in rounds),
         accepted=sum(each.accepted for each in rounds),
-        drafted=sum(len(each.proposals) for each in rounds),
-        rounds=len(rounds),
-        sequences=len(runs),
     )
 
 

@@ -16,7 +16,6 @@ from specviz import __main__ as shell
 from specviz.errors import EngineError
 from specviz.models.pair import ModelPair
 from specviz.progress import silent
-from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import Request
 from specviz.tools.bench import benchmark, contenders, shapes
 from specviz.tools.bench.benchmark import (
@@ -25,7 +24,6 @@ from specviz.tools.bench.benchmark import (
     Turn,
     load_bed,
     measure,
-    predicted_speed_up,
 )
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Measured
 from tests.support.tiny import tiny_pair
@@ -88,22 +86,11 @@ def test_ratios_are_taken_between_runs_of_one_prompt_temperature_and_repetition(
         Turn(1, 0.0, 0, {VERIFIER_ALONE: second, "lossless": Measured(8, 1.0, [1, 3], None, 2, 2)}),
         Turn(2, 0.0, 0, {"lossless": Measured(8, 1e-6, [1, 2])}),
     ]
-    found = Benchmark(contenders.contenders(bed), {}, bed.ours.pass_times, turns)
+    found = Benchmark(contenders.contenders(bed), {}, turns)
     row = dict(zip(found.rows()[0], found.rows()[2], strict=True))
     assert row[f"÷ {VERIFIER_ALONE}"] == "5.00 (3.50–6.50)"
     assert row[f"÷ {GENERATE}"] == "–"
     assert (row["accepted"], row["greedy texts equal"]) == ("0.25", "1 of 2")
-
-
-def test_a_prediction_takes_pass_times_acceptance_and_draft_length() -> None:
-    """At no cost beyond one pass a round it is the tokens per call; drafting nothing, what sharing passes gains."""
-    times = PassTimes(drafter=((1, 0.0), (8, 0.0)), verifier=((1, 1.0), (8, 1.0)))
-    drafting = Measured(30, 1.0, None, examined=20, accepted=10, drafted=40, rounds=10)
-    assert predicted_speed_up(times, [drafting, drafting]) == 1 + 0.5 + 0.25 + 0.125
-    costly = PassTimes(drafter=((1, 0.5), (8, 0.5)), verifier=((1, 1.0), (8, 2.0)))
-    assert predicted_speed_up(costly, [drafting]) < 1
-    alone = Measured(30, 1.0, None, rounds=80, sequences=8)
-    assert predicted_speed_up(costly, [alone]) == 8 / 2
 
 
 def test_others_that_fail_are_left_out_and_our_own_failure_is_raised(

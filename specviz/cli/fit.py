@@ -65,7 +65,7 @@ def fit(
         for spec in specs:
             try:
                 pair = loading.load_pair(spec, device=device, dtype=dtype, progress=progress)
-                check_sizes(pair.drafter_model.config, pair.verifier_model.config, spec)
+                check_sizes(pair)
             except PairError as error:
                 if len(specs) == 1:
                     raise

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specviz.errors import PairError, RequestError, quoted
+from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS, REPOSITORY, AssetSource, HubSource, PairSpec, SkipSource, Source
 
 
@@ -55,23 +56,23 @@ def _model(name: str, role: str) -> tuple[Source, str, int]:
     return HubSource(name), name.rpartition("/")[2], 0
 
 
-def check_sizes(drafter: Any, verifier: Any, spec: PairSpec) -> None:
+def check_sizes(pair: ModelPair) -> None:
     """Refuse a drafter that is larger than its verifier, by their configs.
 
     Raises:
         PairError: it is.
     """
-    small, large = (_parameters(config) for config in (drafter, verifier))
+    small, large = (_millions(model.config) for model in (pair.drafter_model, pair.verifier_model))
     if small > large:
         raise PairError(
-            f"{spec.drafter_name} ({small / 1e6:.0f} million parameters) is larger than {spec.verifier_name} ({large / 1e6:.0f}), so its "
+            f"{pair.drafter_name} ({small:.0f} million parameters) is larger than {pair.verifier_name} ({large:.0f}), so its "
             "draft tokens cost more than they save: name the smaller model first and the verifier last."
         )
 
 
-def _parameters(config: Any) -> int:
-    """Number of parameters of a model of this config, tied ones counted once."""
+def _millions(config: Any) -> float:
+    """Millions of parameters of a model of this config, tied ones counted once."""
     from transformers import AutoModelForCausalLM  # slow to import
 
     with torch.device("meta"):
-        return int(AutoModelForCausalLM.from_config(config).num_parameters())
+        return AutoModelForCausalLM.from_config(config).num_parameters() / 1e6

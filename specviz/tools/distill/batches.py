@@ -189,7 +189,8 @@ def _batched(rows: Sequence[Row], batch_tokens: int, free: int = 0) -> Iterator[
             yield batch
             batch = []
         batch.append(row)
-    yield batch
+    if batch:
+        yield batch
 
 
 def _shared_length(sequences: list[list[int]]) -> int:

@@ -115,6 +115,21 @@ def distill(
         **figures,
     }
     progress(0.9, "Measuring the drafter")
+    report |= _store(settings, directory, student, vocabulary, report, device, stop)
+    progress(1.0, "The drafter is ready")
+    return report
+
+
+def _store(
+    settings: DistillationSettings,
+    directory: Path,
+    student: Any,
+    vocabulary: SmallVocabulary | None,
+    report: dict[str, Any],
+    device: str,
+    stop: threading.Event,
+) -> dict[str, Any]:
+    """Store the student with its report and its card, loaded and measured as users load it. Returns what was measured."""
     partial, final = directory / "student.part", directory / "student"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -122,25 +137,17 @@ def distill(
     student.generation_config.save_pretrained(partial)
     if vocabulary is not None:
         vocabulary.save(partial)
-    report |= _measured(settings, partial, device, stop)
-    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
-    progress(1.0, "The drafter is ready")
-    return report
-
-
-def _measured(
-    settings: DistillationSettings, folder: Path, device: str, stop: threading.Event
-) -> dict[str, Any]:
-    """What the drafter in a folder achieves, loaded as users load it."""
-    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(folder.resolve())))
+    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
     pair = load_pair(spec, device=device)
     found = {"held_out": acceptance_rates(pair, stop), "held_out_prompts": len(held_out_prompts())}
     if settings.skills:
         items = hashlib.sha256(SKILL_ITEMS.read_bytes()).hexdigest()
         found |= {"skills": skill_rates(pair, stop), "skill_questions": QUESTIONS, "items_sha256": items}
+    report = report | found
+    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
     return found
 
 

@@ -119,13 +119,8 @@ def with_fact(draw: random.Random, question: Question, fact: Question) -> Questi
     two = [question, fact]
     draw.shuffle(two)
     first, second = two
-    prompt = draw.choice(
-        (
-            f"{_capital(first.clause)}, and {second.clause}?",
-            f"{_capital(first.clause)}, and {second.clause}? Answer both questions.",
-            f"Answer both questions. {_capital(first.clause)}? {_capital(second.clause)}?",
-        )
-    )
+    clauses = {"First": _capital(first.clause), "second": second.clause, "Second": _capital(second.clause)}
+    prompt = draw.choice(wordings()["mixed"]).format(**clauses)
     answer = (*first.answer, Part("\n"), *second.answer)
     return Question(MIXED, question.problem, prompt, "", answer, question.right)
 
@@ -161,12 +156,8 @@ def _conversion(draw: random.Random) -> Question:
 def _order(draw: random.Random) -> Question:
     numbers = draw.sample(range(10, 100), 3)
     first, second, third = sorted(numbers)
-    prompt = draw.choice(
-        (
-            f"Put the numbers {_listed(numbers)} in order, the smallest first.",
-            f"Order these numbers from smallest to largest: {', '.join(map(str, numbers))}.",
-        )
-    )
+    listed = ", ".join(map(str, numbers))
+    prompt = draw.choice(wordings()["order"]).format(said=_said(numbers), listed=listed)
     right = (f"{first} {second} {third}", f"{first} {second} and {third}")
     answer = (Part(f"{first}, {second}, {third}"),)
     return Question("order", f"order {right[0]}", prompt, "", answer, right)
@@ -175,12 +166,7 @@ def _order(draw: random.Random) -> Question:
 def _extreme(draw: random.Random) -> Question:
     numbers = draw.sample(range(10, 100), draw.choice((2, 3)))
     which, found = draw.choice((("largest", max(numbers)), ("smallest", min(numbers))))
-    clause = draw.choice(
-        (
-            f"what is the {which} of the numbers {_listed(numbers)}",
-            f"which of the numbers {_listed(numbers)} is the {which}",
-        )
-    )
+    clause = draw.choice(wordings()["extreme"]).format(which=which, said=_said(numbers))
     prompt = f"{_capital(clause)}?" + draw.choice(("", " Answer with a number."))
     problem = f"{which} extreme {' '.join(map(str, sorted(numbers)))}"
     answer = f"The {which} of the numbers is {found}."
@@ -189,19 +175,18 @@ def _extreme(draw: random.Random) -> Question:
 
 def _fact(draw: random.Random) -> Question:
     clause, answer = draw.choice(wordings()["facts"])
-    asked = f"{_capital(clause)}?"
-    prompt = draw.choice((asked, f"Answer in a few words: {asked}", f"{asked} Answer in a short sentence."))
+    prompt = draw.choice(wordings()["fact"]).format(asked=f"{_capital(clause)}?")
     return Question("fact", clause, prompt, clause, (Part(answer, taught=False),), ())
 
 
 @cache
 def wordings() -> dict[str, Any]:
-    """The wordings of arithmetic, of conversions and of facts."""
+    """All wordings, by what they ask for."""
     found: dict[str, Any] = json.loads((ASSETS / "questions.json").read_text(encoding="utf-8"))
     return found
 
 
-def _listed(numbers: list[int]) -> str:
+def _said(numbers: list[int]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 

@@ -86,9 +86,8 @@ class Batches:
         mask = torch.zeros(len(rows), longest - shared, dtype=torch.bool)
         taught = torch.zeros_like(mask)
         for index, (own, start, flags) in enumerate(rows):
-            predicts = slice(
-                start - shared - 1, len(own) - shared - 1
-            )  # a position predicts the token after it
+            # A position predicts the token after it.
+            predicts = slice(start - shared - 1, len(own) - shared - 1)
             mask[index, predicts] = True
             taught[index, predicts] = torch.tensor(flags or False)
         mask &= torch.arange(shared, longest) % every == number % every

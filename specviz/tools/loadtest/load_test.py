@@ -109,9 +109,8 @@ class LoadTest:
             held[-1]["open_files"] = process.num_fds()
         for name, before in held[0].items():
             growth = held[1][name] / before
-            print(
-                f"{name}: {before} after a tenth of the requests, {held[1][name]} at the end ({growth - 1:+.1%})"
-            )
+            told = f"{before} after a tenth of the requests, {held[1][name]} at the end"
+            print(f"{name}: {told} ({growth - 1:+.1%})")
             status |= growth > _MOST_GROWTH
         return status
 
@@ -129,13 +128,8 @@ class LoadTest:
         if html_file:
             command += ["--html", str(html_file)]
         drawn = distinct_requests(self.distinct, self.seed, _TOKENS if self.soak is None else _FEW_TOKENS)
-        requests = [
-            [
-                getattr(each, name, {"pair": self.pair, "trace": False}.get(name))
-                for name in arguments(ENDPOINT)
-            ]
-            for each in drawn
-        ]
+        own, names = {"pair": self.pair, "trace": False}, arguments(ENDPOINT)
+        requests = [[own[each] if each in own else getattr(one, each) for each in names] for one in drawn]
         results = str(json_file) if json_file else None
         plan = asdict(self) | {"requests": count}
         given = {"plan": plan, "endpoint": ENDPOINT, "requests": requests, "results": results}

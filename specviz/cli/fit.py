@@ -46,12 +46,12 @@ def fit(
     from specviz.tools.machine import describe_machine, describe_processor, versions
 
     options, specs = FitOptions(**choices(context.params, FitOptions)), candidates(names)
+    items, where = options.items(), str(find_device(device))
     if out:
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RequestError("--out cannot be made there: name a folder.") from error
-    items, where = options.items(), str(find_device(device))
     about: dict[str, Any] = {
         "models": f"{', '.join(each.drafter_name for each in specs)} → {specs[0].verifier_name}",
         "prompts": f"{len(items)}, up to {options.tokens} tokens each",

@@ -26,14 +26,7 @@ from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress, silent
 from specviz.runtime.cpu.threads import budget, worth_trying
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
-from specviz.tools.bench.contenders import (
-    GENERATE,
-    VERIFIER_ALONE,
-    Bed,
-    Contender,
-    Measured,
-    contenders,
-)
+from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Contender, Measured, contenders
 from specviz.tools.bench.shapes import shape_pair, tuned_twin
 from specviz.tools.distill.prompts import held_out_by_kind
 from specviz.tools.machine import describe_machine, describe_processor, versions

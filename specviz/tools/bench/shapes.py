@@ -22,13 +22,13 @@ from specviz.runtime.runner import Model
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_SIZES = [
+_SIZES = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
     "num_key_value_heads",
     "intermediate_size",
-]
+)
 
 
 def _shape(

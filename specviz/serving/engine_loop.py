@@ -22,8 +22,8 @@ from specviz.models.pair import ModelPair
 from specviz.progress import Progress
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.prefix_cache import PrefixCache
+from specviz.serving import policy
 from specviz.serving.inbox import STOPPED, Inbox
-from specviz.serving.policy import Policy
 from specviz.serving.recovery import explain, first_step, free_memory, step_or_recover
 from specviz.serving.statistics import EngineStatistics
 
@@ -34,27 +34,19 @@ _IDLE = 2.0
 
 
 class EngineLoop:
-    """The thread's work. Other threads may only read `load`; for anything else they send a message to the inbox."""
+    """The thread's work. Other threads only send messages to the inbox."""
 
     def __init__(
-        self,
-        pair: ModelPair,
-        inbox: Inbox,
-        scheduler: Scheduler[Sequence],
-        policy: Policy,
-        statistics: EngineStatistics,
+        self, pair: ModelPair, inbox: Inbox, scheduler: Scheduler[Sequence], statistics: EngineStatistics
     ) -> None:
-        self.load = scheduler.load
-        self._pair, self._inbox, self._policy, self._statistics = pair, inbox, policy, statistics
-        self._scheduler = scheduler
+        self._pair, self._inbox, self._scheduler, self._statistics = pair, inbox, scheduler, statistics
         self._prefix_caches = (PrefixCache(), PrefixCache())
         self._batch = Batch(pair, self._prefix_caches, apart=False)
         self._prefills: list[_Prefill] = []  # in order of admission
         self._passes = 0  # so far, of all prefills
         self._step_seconds = 0.0
-        self._first_tokens: dict[
-            Sequence, tuple[int, float]
-        ] = {}  # tokens of the first round, and when it ended
+        # Tokens of the first round, and when it ended.
+        self._first_tokens: dict[Sequence, tuple[int, float]] = {}
         self._is_closing, self._has_worked = False, False
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -79,9 +71,9 @@ class EngineLoop:
         if is_idle and not messages:
             give_back_memory()
         self._has_worked = not is_idle or bool(messages)
-        for message in messages:
-            message.function()
-        self._publish_load()
+        for function in messages:
+            function()
+        self._count_load()
 
     def _turn(self) -> None:
         begin = time.monotonic()
@@ -101,12 +93,8 @@ class EngineLoop:
         try:
             self._scheduler.submit(group, arrival, seconds)
         except BusyError as error:
-            self.count_refused(len(group.sequences))
+            self._statistics.refused += len(group.sequences)
             group.publish(error.with_traceback(None))
-
-    def count_refused(self, count: int) -> None:
-        """Count sequences that were refused."""
-        self._statistics.refused += count
 
     def warm_up(self, progress: Progress) -> None:
         """As `SharedEngine.warm_up`."""
@@ -121,11 +109,11 @@ class EngineLoop:
 
     def _read_prompts(self) -> None:
         """Admit sequences and prefill them, a chunk at a time, until the policy's time is over."""
-        end = time.monotonic() + self._policy.reading_seconds(self._step_seconds)
+        end = time.monotonic() + policy.reading_seconds(self._step_seconds)
         self._admit()
         while self._prefills:
             left = [prefill.passes_left for prefill in self._prefills]
-            self._advance_prefill(self._prefills[self._policy.next_prefill(left, self._passes)])
+            self._advance_prefill(self._prefills[policy.next_prefill(left, self._passes)])
             self._passes += 1
             if time.monotonic() >= end:
                 return
@@ -137,7 +125,7 @@ class EngineLoop:
             arrival = self._scheduler.group_of(admitted[0]).arrival
             self._statistics.waited_seconds += len(admitted) * (time.monotonic() - arrival)
             self._prefills.append(self._begin_prefill(admitted))
-        self._publish_load()
+        self._count_load()
         for group, position in self._scheduler.queue_positions():
             group.publish(Waiting(group.waiting[0].index, position))
 
@@ -151,16 +139,13 @@ class EngineLoop:
         return _Prefill(sequences, batch, batch.read(sequences), batch.passes(sequences))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Prefill one chunk. After the last one the sequences join the batch; the policy may give them a first step of their own before."""
+        """Prefill one chunk. After the last one the sequences join the batch, and if its steps are long, have a step of their own before."""
         try:
             for _ in prefill.passes:
                 prefill.passes_left -= 1
                 return
-            steps_first = self._policy.gives_first_step(
-                others_decode=bool(self._batch.sequences),
-                is_invariant=self._batch.is_invariant,
-                step_seconds=self._step_seconds,
-            )
+            is_long = self._step_seconds > policy.LONG_STEP
+            steps_first = is_long and self._batch.is_invariant and bool(self._batch.sequences)  # law 3
             if not steps_first:
                 self._batch.take(prefill.batch)
         except Exception as error:
@@ -244,7 +229,7 @@ class EngineLoop:
             self._batch.remove(sequence)
         self._prefills = [each for each in self._prefills if sequence not in each.sequences]
         group = self._scheduler.finish(sequence)
-        self._publish_load()
+        self._count_load()
         self._note_end(sequence, group)
         return group
 
@@ -252,7 +237,7 @@ class EngineLoop:
         """End all sequences with an error, then start with an empty batch."""
         groups = self._scheduler.groups
         self._scheduler = Scheduler(self._scheduler.slots, self._scheduler.queue)
-        self._publish_load()
+        self._count_load()
         for group in groups:
             for sequence in group.unfinished:
                 sequence.run.stop_reason = "failed"
@@ -279,10 +264,9 @@ class EngineLoop:
         } | {name: getattr(run, name) for name in logged}
         log.info("text finished", extra={"fields": fields})
 
-    def _publish_load(self) -> None:
-        """Update `load` for other threads."""
-        self.load = self._scheduler.load
-        self._statistics.running, self._statistics.waiting = self.load.running, self.load.waiting
+    def _count_load(self) -> None:
+        load = self._scheduler.load
+        self._statistics.running, self._statistics.waiting = load.running, load.waiting
 
 
 @dataclass(eq=False)

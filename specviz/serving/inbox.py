@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 from specviz.errors import EngineError
 
 STOPPED = "The server has ended this run because it is being stopped."
 
-
-class Message(NamedTuple):
-    """A function to call, and a function that gets an error if the first will never be called."""
-
-    function: Callable[[], object]
-    refuse: Callable[[EngineError], object] | None = None
+Function = Callable[[], object]
+Refuse = Callable[[EngineError], object]
 
 
 class Inbox:
     """A queue of messages from any thread to one receiving thread."""
 
     def __init__(self) -> None:
-        self._messages: SimpleQueue[Message] = SimpleQueue()
-        self.is_closed = False
-        """Whether the receiving thread has ended."""
+        self._messages: SimpleQueue[tuple[Function, Refuse | None]] = SimpleQueue()
+        self._is_closed = False
 
-    def tell(self, function: Callable[[], object]) -> None:
-        """Send a function that raises nothing and needs no answer. Safe in finalizers, as `SimpleQueue.put` is reentrant."""
-        if not self.is_closed:
-            self._messages.put(Message(function))
+    def send(self, function: Function, refuse: Refuse | None = None) -> None:
+        """Send a function, which raises nothing. `refuse` is called with an error instead if the function will never be called.
 
-    def ask(self, function: Callable[[], object], refuse: Callable[[EngineError], object]) -> None:
-        """Send a function. Either it or `refuse` is called."""
-        self._messages.put(Message(function, refuse))
-        if self.is_closed:  # if it closes after this line, `close` refuses the message
+        Without `refuse`, safe in finalizers, as `SimpleQueue.put` is reentrant.
+        """
+        self._messages.put((function, refuse))
+        if refuse and self._is_closed:  # if it closes after this line, `close` refuses the message
             self._refuse_all()
 
-    def receive(self, timeout: float | None) -> list[Message]:
-        """All messages. If there are none, waits up to `timeout` seconds (None: without limit) for one."""
-        messages: list[Message] = []
+    def receive(self, timeout: float | None) -> list[Function]:
+        """All functions. If there are none, waits up to `timeout` seconds (None: without limit) for one."""
+        return [function for function, _ in self._take(timeout)]
+
+    def close(self) -> None:
+        """Refuse all messages not yet received, and all later ones."""
+        self._is_closed = True
+        self._refuse_all()
+
+    def _take(self, timeout: float | None) -> list[tuple[Function, Refuse | None]]:
+        messages = []
         try:
             messages.append(self._messages.get(timeout=timeout))
             while True:
@@ -47,12 +47,7 @@ class Inbox:
         except Empty:
             return messages
 
-    def close(self) -> None:
-        """Refuse all messages not yet received, and all later ones."""
-        self.is_closed = True
-        self._refuse_all()
-
     def _refuse_all(self) -> None:
-        for message in self.receive(timeout=0):
-            if message.refuse:
-                message.refuse(EngineError(STOPPED))
+        for _, refuse in self._take(timeout=0):
+            if refuse:
+                refuse(EngineError(STOPPED))

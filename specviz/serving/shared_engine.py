@@ -18,14 +18,12 @@ from typing import TypeVar
 from specviz.engine.engine import BaseEngine
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import CheckTokens, Sequence
-from specviz.errors import BusyError, EngineError
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import TokenLabels, encoding
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
-from specviz.serving.inbox import STOPPED, Inbox
-from specviz.serving.policy import Policy
+from specviz.serving.inbox import Inbox
 from specviz.serving.statistics import EngineStatistics
 from specviz.serving.streams import EventQueue, SharedStream
 
@@ -43,7 +41,6 @@ class SharedEngine(BaseEngine):
         queue: int = 64,
         seconds: float = 300,
         statistics: EngineStatistics | None = None,
-        policy: Policy | None = None,
         check_tokens: CheckTokens | None = None,
     ) -> None:
         """Start the thread.
@@ -54,7 +51,6 @@ class SharedEngine(BaseEngine):
             queue: number of sequences that may wait for a slot.
             seconds: seconds from the start of a stream to its deadline, at which its texts are cut off.
             statistics: counts runs.
-            policy: divides the time between prefill and steps.
             check_tokens: called for every request before its prompt is read.
         """
         self.pair, self.seconds, self._check_tokens = pair, seconds, check_tokens
@@ -62,10 +58,10 @@ class SharedEngine(BaseEngine):
         self._inbox = Inbox()
         self._labels = TokenLabels(pair.tokenizer)
         scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
-        self._loop = EngineLoop(pair, self._inbox, scheduler, policy or Policy(), self.statistics)
+        self._loop = EngineLoop(pair, self._inbox, scheduler, self.statistics)
         self._thread = threading.Thread(target=self._loop.run, name=f"specviz-engine-{pair.key}", daemon=True)
         self._thread.start()
-        weakref.finalize(self, self._inbox.tell, self._loop.close).atexit = False
+        weakref.finalize(self, self._inbox.send, self._loop.close).atexit = False
 
     @property
     def is_alive(self) -> bool:
@@ -74,7 +70,7 @@ class SharedEngine(BaseEngine):
 
     def close(self) -> None:
         """End all runs and the thread. Afterwards only the models take memory."""
-        self._inbox.tell(self._loop.close)
+        self._inbox.send(self._loop.close)
         self._thread.join()
 
     def stream(
@@ -91,7 +87,7 @@ class SharedEngine(BaseEngine):
 
         Raises:
             RequestError: a request does not fit the pair, or its prompt is too long. Raised by this call.
-            BusyError: the queue is full (raised by this call or the first `next`), or no slot was free before the deadline.
+            BusyError: the queue is full, or no slot was free before the deadline.
             EngineError: memory ran out, a model failed on this request, or the engine was closed.
         """
         requests = [requests] if isinstance(requests, Request) else list(requests)
@@ -100,13 +96,6 @@ class SharedEngine(BaseEngine):
                 Sequence(*each, self.pair, self._labels, check_tokens=self._check_tokens)
                 for each in enumerate(requests)
             ]
-        if self._inbox.is_closed:
-            raise EngineError(STOPPED)
-        try:
-            self._loop.load.check_capacity(len(sequences))
-        except BusyError:
-            self._inbox.tell(partial(self._loop.count_refused, len(sequences)))
-            raise
         events = EventQueue()
         group = SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set, events.put)
         return SharedStream(group, events, self._submit, self._inbox)
@@ -118,7 +107,7 @@ class SharedEngine(BaseEngine):
             EngineError: the engine was closed.
         """
         future: Future[T] = Future()
-        self._inbox.ask(partial(_answer, future, function), future.set_exception)
+        self._inbox.send(partial(_answer, future, function), future.set_exception)
         try:
             return future.result()
         finally:
@@ -128,11 +117,9 @@ class SharedEngine(BaseEngine):
         """Prepare the device so that the first text is as fast as later ones (`Batch.warm_up`)."""
         self.call(partial(self._loop.warm_up, progress))
 
-    def _submit(self, group: SequenceGroup[Sequence]) -> float:
-        """Queue a group. Returns its deadline on the monotonic clock."""
-        now = time.monotonic()
-        self._inbox.ask(partial(self._loop.submit, group, now, self.seconds), group.publish)
-        return now + self.seconds
+    def _submit(self, group: SequenceGroup[Sequence]) -> None:
+        submit = partial(self._loop.submit, group, time.monotonic(), self.seconds)
+        self._inbox.send(submit, group.publish)
 
 
 def _answer(future: Future[T], function: Callable[[], T]) -> None:

@@ -12,18 +12,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import Empty
 
 from specviz.engine.events import Decided, Event, Finished, Stream, Waiting
 from specviz.engine.scheduler import SequenceGroup
 from specviz.engine.sequence import Sequence
-from specviz.errors import EngineError
 from specviz.serving.inbox import Inbox
 
 _BEAT = 1.0
 """Seconds without an event after which `Waiting` is repeated, so that the caller can notice that its client has disconnected."""
-_GRACE = 60.0
-"""Seconds after its deadline at which a stream stops waiting for the engine's thread."""
 _PATIENCE = 0.1
 """Maximum seconds for which rounds stay unread. The page updates at most every 0.2 s."""
 
@@ -45,17 +41,13 @@ class EventQueue:
             self._urgent.set()
         self._was_round = isinstance(item, Decided)
 
-    def get(self, timeout: float) -> Item:
-        """The next event.
-
-        Raises:
-            queue.Empty: none came for `timeout` seconds.
-        """
+    def get(self, timeout: float) -> Item | None:
+        """The next event; None if none came for `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self._items:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Empty
+                return None
             if self._urgent.wait(min(left, _PATIENCE)):
                 self._urgent.clear()
         return self._items.popleft()
@@ -71,31 +63,28 @@ class SharedStream(Stream[Event | Waiting]):
         self,
         group: SequenceGroup[Sequence],
         events: EventQueue,
-        submit: Callable[[SequenceGroup[Sequence]], float],
+        submit: Callable[[SequenceGroup[Sequence]], None],
         inbox: Inbox,
     ) -> None:
-        """Read the events that `group` publishes to `events`. `submit` queues the group and returns its deadline."""
-        self._group, self._events, self._submit_group, self._inbox = group, events, submit, inbox
+        """Read the events that `group` publishes to `events`. `submit` queues the group."""
+        self._group, self._events, self._submit, self._inbox = group, events, submit, inbox
         self._unfinished = len(group.sequences)
         self._queue_position = 0
-        self._deadline = 0.0
         self._finalizer: weakref.finalize | None = None
         """Aborts the group when the stream is dropped. None before the group is submitted."""
 
     def __next__(self) -> Event | Waiting:
         if not self._unfinished:
             raise StopIteration
-        try:
-            if self._finalizer is None:
-                self._finalizer = weakref.finalize(self, self._inbox.tell, self._group.abort)
-                self._finalizer.atexit = False
-                self._deadline = self._submit_group(self._group)
-            event = self._receive()
-        except BaseException:
-            self.close()
-            raise
+        if self._finalizer is None:
+            self._finalizer = weakref.finalize(self, self._inbox.send, self._group.abort)
+            self._finalizer.atexit = False
+            self._submit(self._group)
+        event = self._events.get(timeout=_BEAT)
+        if event is None:
+            return Waiting(0, self._queue_position)
         if isinstance(event, Exception):
-            self._end()
+            self._unfinished = 0
             try:
                 raise event
             finally:
@@ -103,8 +92,6 @@ class SharedStream(Stream[Event | Waiting]):
         self._queue_position = event.queue_position if isinstance(event, Waiting) else 0
         # max: it is already 0 if another thread has closed the stream
         self._unfinished = max(0, self._unfinished - isinstance(event, Finished))
-        if not self._unfinished:
-            self._end()
         return event
 
     def close(self) -> None:
@@ -117,20 +104,4 @@ class SharedStream(Stream[Event | Waiting]):
         """As `Stream.abort`."""
         if index is not None:
             self._group.sequences[index]  # raises IndexError here, not in the engine's thread
-        self._inbox.tell(partial(self._group.abort, index, reason))
-
-    def _receive(self) -> Event | Waiting | Exception:
-        try:
-            return self._events.get(timeout=_BEAT)
-        except Empty:
-            if self._inbox.is_closed or time.monotonic() > self._deadline + _GRACE:
-                raise EngineError(
-                    "The engine does not answer: this run has ended; the next one should work."
-                ) from None
-            return Waiting(0, self._queue_position)
-
-    def _end(self) -> None:
-        """Detach the finalizer: there is nothing left to abort."""
-        self._unfinished = 0
-        if self._finalizer:
-            self._finalizer.detach()
+        self._inbox.send(partial(self._group.abort, index, reason))

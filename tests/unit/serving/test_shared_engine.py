@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -28,7 +27,7 @@ from specviz.runtime.kv_cache import KVCacheLayer
 from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import AUTO, Request
-from specviz.serving.policy import Policy
+from specviz.serving import policy
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
 
@@ -181,7 +180,8 @@ def test_long_prompts_are_read_between_the_rounds_of_others(
 ) -> None:
     """Law 3: a prompt of many chunks does not stall those that decode."""
     monkeypatch.setattr("specviz.runtime.model_runner._CPU_CHUNK", 5)
-    engine = start(policy=Policy(reading_share=0.0, max_reading_seconds=0.0))
+    monkeypatch.setattr(policy, "READING_SHARE", 0.0)
+    engine = start()
     long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
     running = decoding(engine)
     begin = engine.statistics.rounds
@@ -193,51 +193,14 @@ def test_long_prompts_are_read_between_the_rounds_of_others(
     running.close()
 
 
-def test_a_short_prompt_overtakes_long_ones_and_all_are_read_in_the_chunks_they_are_read_in_alone(
-    alone: Alone, start: Start, read: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Law 3, in prefill."""
-    monkeypatch.setattr("specviz.runtime.model_runner._CPU_CHUNK", 8)
-    engine, all_are_here, ended = start(), threading.Event(), list[int]()
-    requests = [
-        asked(number, token_ids=[5 + (number + place) % 50 for place in range(300)]) for number in (1, 2, 3)
-    ]
-    requests.append(asked(4, token_ids=[9, 8, 7]))
-    expected = [alone(request) for request in requests]
-    in_chunks, submit = Counter(read), SharedEngine._submit
-    read.clear()
-    submitted, prefill, prefilled = itertools.count(1), ModelRunner.read, Scheduler.prefilled
-
-    def count(self: SharedEngine, *args: Any) -> Any:
-        deadline = submit(self, *args)
-        if next(submitted) == len(requests):
-            all_are_here.set()
-        return deadline
-
-    def wait(self: ModelRunner, *args: Any, **more: Any) -> None:
-        assert all_are_here.wait(60)
-        prefill(self, *args, **more)
-
-    def note(self: Scheduler[Sequence], sequences: list[Sequence]) -> None:
-        ended.append(sequences[0].prompt_length)
-        prefilled(self, sequences)
-
-    monkeypatch.setattr(SharedEngine, "_submit", count)
-    monkeypatch.setattr(ModelRunner, "read", wait)
-    monkeypatch.setattr(Scheduler, "prefilled", note)
-    assert [run.token_ids for run in served(engine, requests)] == expected
-    assert ended == [3, 300, 300, 300]
-    assert Counter(read) == in_chunks
-
-
-def test_no_prompt_starves_though_shorter_ones_come_for_ever() -> None:
-    left, policy, passes = [40, 1], Policy(), 0
+def test_a_short_prompt_overtakes_long_ones_and_none_starves() -> None:
+    left, chosen = [40, 1], list[int]()
     while left[0]:
-        each = policy.next_prefill(left, passes)
-        left[each] -= 1
+        chosen.append(policy.next_prefill(left, len(chosen)))
+        left[chosen[-1]] -= 1
         left[1] = left[1] or 1  # the next newcomer
-        passes += 1
-    assert passes <= 40 * policy.oldest_share
+    assert chosen[:3] == [0, 1, 1]
+    assert len(chosen) <= 40 * policy.OLDEST_SHARE
 
 
 def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
@@ -245,7 +208,8 @@ def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
 ) -> None:
     """Law 3. The step has one draft token if K is automatic; if it fails, the joint step tries again."""
     monkeypatch.setattr(Batch, "is_invariant", True)
-    engine = start(policy=Policy(long_step=-1.0))
+    monkeypatch.setattr(policy, "LONG_STEP", -1.0)
+    engine = start()
     running = decoding(engine)
     for request in (asked(0, draft_length=AUTO), asked(1, draft_length=AUTO), asked(2, max_new_tokens=1)):
         [run] = engine.generate(request)
@@ -297,8 +261,7 @@ def test_queued_requests_see_their_position_and_a_full_queue_refuses(start: Star
     queued = [engine.stream(endless(), visitor=name) for name in "12"]
     assert [next(stream) for stream in queued] == [Waiting(0, 1), Waiting(0, 2)]
     with pytest.raises(BusyError, match="queue is full"):
-        engine.stream(endless(), visitor="late")
-    engine.call(lambda: None)
+        next(engine.stream(endless(), visitor="late"))
     assert engine.statistics.refused == 1
     running.close()
     assert Waiting(0, 1) in itertools.takewhile(lambda event: not isinstance(event, Started), queued[1])
@@ -517,7 +480,7 @@ def test_when_the_thread_dies_every_caller_is_told(start: Start, monkeypatch: py
     running = decoding(engine)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(Scheduler, "leaving", lambda *_: exit())
-    for ask in (lambda: list(running), lambda: engine.call(lambda: 1), lambda: engine.stream(asked(0))):
+    for ask in (lambda: list(running), lambda: engine.call(lambda: 1), lambda: list(engine.stream(asked(0)))):
         with pytest.raises(EngineError, match="being stopped"):
             ask()
     engine.close()

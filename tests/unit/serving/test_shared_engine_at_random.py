@@ -16,8 +16,7 @@ from specviz.engine.record import Outcome
 from specviz.engine.sequence import Sequence
 from specviz.errors import BusyError, EngineError
 from specviz.schema.settings import Request
-from specviz.serving import engine_loop
-from specviz.serving.policy import Policy
+from specviz.serving import engine_loop, policy
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
 
@@ -173,8 +172,8 @@ def test_at_random_every_caller_gets_one_end_and_nothing_is_left(
     pairs: Pairs, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Afterwards all slots are free and no batch holds a sequence; the engine then serves on, and ends when it is closed."""
-    policy = Policy(long_step=-1.0) if seed else None
-    engine = SharedEngine(pairs("llama"), max_sequences=SLOTS, queue=6, policy=policy)
+    monkeypatch.setattr(policy, "LONG_STEP", -1.0 if seed else policy.LONG_STEP)
+    engine = SharedEngine(pairs("llama"), max_sequences=SLOTS, queue=6)
     before = threading.active_count()
     callers, join = start(engine, seed)
     join()

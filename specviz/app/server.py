@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent import futures
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -146,7 +147,7 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
 
         def wait() -> None:
             with _without_collections():
-                loading.join(_START_SECONDS)
+                futures.wait([loading], _START_SECONDS)
 
         threading.Thread(target=wait, name="specviz-start", daemon=True).start()
         try:

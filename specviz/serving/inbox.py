@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from specviz.errors import EngineError
+
+T = TypeVar("T")
 
 STOPPED = "The server has ended this run because it is being stopped."
 
@@ -51,3 +55,12 @@ class Inbox:
         for _, refuse in self._take(timeout=0):
             if refuse:
                 refuse(EngineError(STOPPED))
+
+
+def answer(future: Future[T], function: Callable[[], T]) -> None:
+    """Let a future have the result of `function`, or its error."""
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # the error's traceback refers to this frame: a reference cycle

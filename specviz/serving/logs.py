@@ -13,9 +13,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from datetime import datetime, timezone
+from time import monotonic
 from typing import Any, TextIO
-
-from pythonjsonlogger.json import JsonFormatter
 
 from specviz.environment import LOG, LOG_LEVEL
 
@@ -41,8 +41,7 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
     stream = sys.stderr if stream is None else stream
     form = LOG.value(environment) or ("text" if stream.isatty() else "json")
     level = LOG_LEVEL.value(environment)
-    handler = _Handler(stream)
-    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler = _Handler(stream, is_json=form == "json")
     root = logging.getLogger()
     root.handlers = [each for each in root.handlers if not isinstance(each, _Handler)]
     root.addHandler(handler)
@@ -56,8 +55,9 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
 class _Handler(logging.StreamHandler):
     """Writes our own records and libraries' warnings, without any user input."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, is_json: bool) -> None:
         super().__init__(stream)
+        self._is_json = is_json
         self._written: dict[Any, tuple[float, int]] = {}
         """For each warning: when it was last written, and how often it was omitted since then."""
 
@@ -73,52 +73,39 @@ class _Handler(logging.StreamHandler):
         error = record.exc_info[0] if record.exc_info else None
         key = (record.name, _event(record), error)
         at, left_out = self._written.get(key, (-math.inf, 0))
-        if 0 <= record.created - at < REPEAT_SECONDS:
+        if monotonic() - at < REPEAT_SECONDS:
             self._written[key] = (at, left_out + 1)
             return True
         if len(self._written) >= _MOST_WARNINGS:
             self._written.clear()
-        self._written[key] = (record.created, 0)
+        self._written[key] = (monotonic(), 0)
         if left_out:
             vars(record)["fields"] = getattr(record, "fields", {}) | {"repeated": left_out}
         return False
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a record, made only of the parts that may be logged."""
-        names = ("name", "levelno", "levelname", "created", "exc_info")
-        loggable = {name: getattr(record, name) for name in names} | {"msg": _event(record)}
-        return super().format(logging.makeLogRecord(loggable | getattr(record, "fields", {})))
+        """A record as one JSON object, or as a line of text that an exception follows: only the parts that may be logged."""
+        time = datetime.fromtimestamp(record.created, timezone.utc)
+        fields = getattr(record, "fields", {})
+        error = _origin(record.exc_info[1]) if record.exc_info else []
+        head = {"level": record.levelname, "logger": record.name, "event": _event(record)}
+        if self._is_json:
+            failed = {"error": error} if error else {}
+            return json.dumps({"time": time.isoformat()} | head | fields | failed)
+        line = [f"{time:%H:%M:%S}", *head.values(), *(f"{k}={json.dumps(v)}" for k, v in fields.items())]
+        return "\n".join([" ".join(line), *(f"  {each}" for each in error)])
 
 
-class _JsonFormatter(JsonFormatter):
-    """A record as one JSON object: time (UTC), level, logger, event, its `fields`, and where an exception came from."""
-
-    def __init__(self) -> None:
-        names = {"levelname": "level", "name": "logger", "message": "event", "exc_info": "error"}
-        super().__init__(["levelname", "name", "message"], rename_fields=names, timestamp="time")
-
-    def formatException(self, ei: Any) -> Any:  # noqa: N802  # logging's name
-        """The types of an exception and its causes, with file, line and function of their frames, but without their messages."""
-        error, seen, lines = ei[1], list[BaseException](), list[str]()
-        while error is not None and error not in seen and len(seen) < MAX_CAUSES:
-            seen.append(error)
-            lines.append(f"{type(error).__module__}.{type(error).__qualname__}")
-            frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-            lines += [f"  {code.co_filename}:{line} in {code.co_name}" for code, line in frames[-MAX_FRAMES:]]
-            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        return lines
-
-
-class _TextFormatter(_JsonFormatter):
-    """A record as one line of text; an exception adds further lines."""
-
-    def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
-        """The lines, without the final newline."""
-        error = log_data.pop("error", [])
-        line = "{time:%H:%M:%S} {level} {logger} {event}".format(**log_data)
-        fields = [name for name in log_data if name not in ("time", "level", "logger", "event")]
-        line = " ".join([line, *(f"{name}={json.dumps(log_data[name])}" for name in fields)])
-        return "\n".join([line, *(f"  {each}" for each in error)])
+def _origin(error: BaseException | None) -> list[str]:
+    """The types of an exception and its causes, with file, line and function of their frames, but without their messages."""
+    seen, lines = list[BaseException](), list[str]()
+    while error is not None and error not in seen and len(seen) < MAX_CAUSES:
+        seen.append(error)
+        lines.append(f"{type(error).__module__}.{type(error).__qualname__}")
+        frames = traceback.extract_tb(error.__traceback__, limit=-MAX_FRAMES)
+        lines += [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return lines
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -137,24 +124,15 @@ def _event(record: logging.LogRecord) -> str:
     return "".join(each if each.isprintable() else "?" for each in first)
 
 
-class _Diverted(logging.Filter):
-    """Sends all records of a logger to one handler, or to none, instead of to the logger's own handlers."""
+def _divert(name: str, handler: logging.Handler | None) -> None:
+    """Send all records of a logger to one handler, or to none, instead of to the logger's own handlers."""
 
-    def __init__(self, handler: logging.Handler | None) -> None:
-        super().__init__()
-        self.handler = handler
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Handle the record, and hide it from all other handlers."""
-        if self.handler:
-            self.handler.handle(record)
+    def divert(record: logging.LogRecord) -> bool:
+        if handler:
+            handler.handle(record)
         return False
 
-
-def _divert(name: str, handler: logging.Handler | None) -> None:
-    logger = logging.getLogger(name)
-    logger.filters = [each for each in logger.filters if not isinstance(each, _Diverted)]
-    logger.addFilter(_Diverted(handler))
+    logging.getLogger(name).filters = [divert]
 
 
 def _thread_failed(failure: Any) -> None:

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
 from specviz.models import smollm2
 from specviz.models.registry import find_pair
-from specviz.progress import Progress
+from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
 from specviz.serving import offer
+from specviz.serving.inbox import answer
 from specviz.serving.limits import Limits
 from specviz.serving.lines import trace_lines
 from specviz.serving.statistics import EngineStatistics
@@ -133,7 +135,7 @@ class Service:
         with self._visit(visitor, requests):
             if progress is None:
                 yield from self._loading(key)
-            with self.engine(key, progress) as engine:
+            with self.engine(key, progress or silent) as engine:
                 yield from engine.stream(requests, stop=stop, visitor=visitor.session)
 
     def lines(
@@ -154,7 +156,7 @@ class Service:
         keys: Sequence[str],
         requests: Sequence[Request],
         stop: threading.Event,
-        progress: Progress | None = None,
+        progress: Progress = silent,
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[str]:
@@ -171,7 +173,7 @@ class Service:
         key: str,
         plan: SweepGrid,
         stop: threading.Event,
-        progress: Progress | None = None,
+        progress: Progress = silent,
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[Recorded]:
@@ -188,8 +190,7 @@ class Service:
                 if found is None:
                     return
                 samples += found
-                if progress:
-                    progress(count / len(job.units), f"Item {unit.item + 1} of {len(job.items.items)}")
+                progress(count / len(job.units), f"Item {unit.item + 1} of {len(job.items.items)}")
                 yield Recorded(job.header.results(samples), job.items.items, list(samples))
 
     @contextmanager
@@ -202,20 +203,17 @@ class Service:
 
     # ---- pairs -----------------------------------------------------------------------------------------------
 
-    def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
+    def warm_up(self, key: str, progress: Progress = silent) -> Future[None]:
         """Load a pair in the background. If that fails, the first request raises the error."""
 
-        def load() -> None:
-            try:
-                with self.engine(key, progress):
-                    pass
-            except SpecvizError as error:
-                if progress and not self._closed:
-                    progress(0.0, str(error))
+        def report(loading: Future[None]) -> None:
+            error = loading.exception()
+            if isinstance(error, SpecvizError) and not self._closed:
+                progress(0.0, str(error))
 
-        thread = threading.Thread(target=load, name="specviz-warm-up", daemon=True)
-        thread.start()
-        return thread
+        loading = self._load_in_background(key, progress)
+        loading.add_done_callback(report)
+        return loading
 
     def _loading(self, key: str) -> Iterator[Loading]:
         """Load a pair in the background. Yields about once a second until it is in memory; raises what `engine` raises."""
@@ -223,25 +221,25 @@ class Service:
             return
         from specviz.engine.events import Loading  # here: see `_importing`
 
-        texts, failures = [_Entry(key).loading[1]], list[Exception]()
-
-        def load() -> None:
-            try:
-                with self.engine(key, lambda _, text: texts.append(text)):
-                    pass
-            except Exception as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=load, name="specviz-load", daemon=True)
-        thread.start()
-        while thread.is_alive():
+        texts = [_Entry(key).loading[1]]
+        loading = self._load_in_background(key, lambda _, text: texts.append(text))
+        while not loading.done():
             yield Loading(0, 0, texts[-1])
-            thread.join(_LOADING_SECONDS)
-        if failures:
-            raise failures[0]
+            wait([loading], timeout=_LOADING_SECONDS)
+        loading.result()
+
+    def _load_in_background(self, key: str, progress: Progress) -> Future[None]:
+        def load() -> None:
+            with self.engine(key, progress):
+                pass
+
+        loading: Future[None] = Future()
+        # A daemon: it ends with the process.
+        threading.Thread(target=answer, args=(loading, load), name="specviz-load", daemon=True).start()
+        return loading
 
     @contextmanager
-    def engine(self, key: str, progress: Progress | None = None) -> Iterator[SharedEngine]:
+    def engine(self, key: str, progress: Progress = silent) -> Iterator[SharedEngine]:
         """Load a pair if needed. Yields its engine; the pair stays loaded until the context ends. Other pairs serve meanwhile.
 
         Raises:
@@ -251,8 +249,7 @@ class Service:
         entry = self._enter(key)
         try:
             while not entry.lock.acquire(timeout=_POLL_SECONDS):
-                if progress:
-                    progress(*entry.loading)
+                progress(*entry.loading)
             try:
                 if entry.engine is None or not entry.engine.is_alive:
                     try:
@@ -296,11 +293,10 @@ class Service:
         self._unload(unloaded)
         return entry
 
-    def _load(self, key: str, entry: _Entry, progress: Progress | None) -> SharedEngine:
+    def _load(self, key: str, entry: _Entry, progress: Progress) -> SharedEngine:
         def report(fraction: float, text: str) -> None:
             entry.loading = (fraction, text)
-            if progress:
-                progress(fraction, text)
+            progress(fraction, text)
 
         report(0.0, "Loading the models")
         spec = offer.offered_pairs()[key]

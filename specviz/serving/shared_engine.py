@@ -23,7 +23,7 @@ from specviz.models.tokenizer import TokenLabels, encoding
 from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
-from specviz.serving.inbox import Inbox
+from specviz.serving.inbox import Inbox, answer
 from specviz.serving.statistics import EngineStatistics
 from specviz.serving.streams import EventQueue, SharedStream
 
@@ -107,7 +107,7 @@ class SharedEngine(BaseEngine):
             EngineError: the engine was closed.
         """
         future: Future[T] = Future()
-        self._inbox.send(partial(_answer, future, function), future.set_exception)
+        self._inbox.send(partial(answer, future, function), future.set_exception)
         try:
             return future.result()
         finally:
@@ -120,11 +120,3 @@ class SharedEngine(BaseEngine):
     def _submit(self, group: SequenceGroup[Sequence]) -> None:
         submit = partial(self._loop.submit, group, time.monotonic(), self.seconds)
         self._inbox.send(submit, group.publish)
-
-
-def _answer(future: Future[T], function: Callable[[], T]) -> None:
-    try:
-        future.set_result(function())
-    except BaseException as error:
-        future.set_exception(error)
-        del future  # the error's traceback refers to this frame: a reference cycle

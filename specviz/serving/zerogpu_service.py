@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import PairError, RequestError, SpecvizError
-from specviz.progress import Progress
+from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run
 from specviz.schema.trace_file import ending
@@ -62,7 +63,7 @@ _on_gpu = zerogpu.on_gpu(_serve, lambda key, requests, seconds: seconds)
 class ZeroGpuService(Service):
     """A service on GPUs that ZeroGPU lends. All offered pairs are in memory from the start."""
 
-    def warm_up(self, key: str, progress: Progress | None = None) -> threading.Thread:
+    def warm_up(self, key: str, progress: Progress = silent) -> Future[None]:
         """Load all pairs, in this thread, for the workers that are forked later. A pair that cannot be loaded is logged and omitted."""
         from specviz.models.loading import load_pair  # slow to import
 
@@ -72,7 +73,9 @@ class ZeroGpuService(Service):
             except SpecvizError as error:
                 self._failed.add(name)
                 log.warning("pair not loaded", exc_info=error, extra={"fields": {"pair": name}})
-        return threading.current_thread()
+        loaded: Future[None] = Future()
+        loaded.set_result(None)
+        return loaded
 
     def has_loaded(self, key: str) -> bool:
         """As `Service.has_loaded`."""

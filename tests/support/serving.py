@@ -49,6 +49,6 @@ def holding(service: Service, pair: Pair) -> Iterator[None]:
     """Let a service hold a pair that is loaded already as its default pair; at the end it is closed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
-        service.warm_up(DEFAULT_PAIR).join()
+        service.warm_up(DEFAULT_PAIR).result()
     yield
     service.close()

@@ -153,7 +153,7 @@ def test_a_service_that_can_write_nothing_is_not_healthy(service: Service, loads
     """Before and while its default pair is loaded it may be able to; when that failed it is not, until a pair is in memory."""
     assert service.healthy
     loads.failures[FIRST] = [PairError("The disk is full.")]
-    service.warm_up(FIRST).join()
+    assert service.warm_up(FIRST).exception()
     assert not service.healthy
     texts(service, SECOND)
     assert service.healthy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, cast
 
@@ -17,9 +17,7 @@ from accelerate.utils import extract_model_from_parallel
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import LongTensor, Tensor, nn
-from torch.nn import functional
 from transformers import (
-    Cache,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedModel,
@@ -43,26 +41,25 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specviz.compat.transformers import eos_ids, generate_arguments, padding_id
-from specviz.core.methods import get_method
 from specviz.engine.engine import Engine
-from specviz.engine.events import Decided, Event, Finished, Stream
+from specviz.engine.events import Decided, Event, Stream
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair, context_length
 from specviz.models.servable import torch_model
 from specviz.schema.settings import AUTO, Request
-from specviz.schema.trace import Run
 
 _SEEDS = 1 << 62
-_OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position")
-"""Ignored keyword arguments: they configure forward passes, and the engine runs its own."""
-_CACHES = ("cache", "past_key_values")
-"""Names of the cache in arguments and outputs: the first from transformers 5.24 on, the second before."""
-_CACHE = next(it.name for it in fields(GenerateDecoderOnlyOutput) if it.name in _CACHES)
+_OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position", "cache", "past_key_values")
+"""Ignored keyword arguments: they configure forward passes, and the engine runs its own. `generate` makes the empty cache."""
 
 _REFUSED = {
     "assistant_ensemble_weight": 'ask for method="static_mixture" with lenience=1 - w instead of a weight w',
     "speculation_type": "leave it out and give a model as drafter=",
     "is_assistant": "leave it out, which is for assistants of transformers' own assisted generation",
+    **dict.fromkeys(("cache", "past_key_values"), "leave it out, and give the whole prompt"),
+    **dict.fromkeys(
+        ("output_scores", "output_logits"), "leave it out; an engine's runs have logits on request"
+    ),
     "output_attentions": "leave it out, since its passes return no attentions",
     "output_hidden_states": "leave it out, since its passes return no hidden states",
     "synced_gpus": "leave it out, since its processes do not wait for each other",
@@ -121,13 +118,11 @@ def cascade_generate(
         draft_length: 1 to 16, or "auto"; never changes the text.
         seed: sequence n has the uniforms of seed + n; None draws a seed from torch's generator if do_sample is set.
         streamer: receives the tokens [B] of a position once all sequences have theirs; `end` is called last.
-        model_kwargs: attention_mask, and arguments that `generate` adds. If an empty cache is given, the verifier fills it
-            by reading the sequences once more.
+        model_kwargs: attention_mask, and arguments that `generate` adds.
 
     Returns:
         Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with
-        return_dict_in_generate, an output with these `sequences` and, unless use_cache is False, the filled cache.
-        `logits` and `scores`, float32 [B, V] for each new column, are the verifier's, raw and processed; 0 after a sequence's end.
+        return_dict_in_generate, an output with these `sequences`.
 
     Raises:
         RequestError: an unsupported argument, a value out of range, or more tokens than the context length.
@@ -138,7 +133,7 @@ def cascade_generate(
     _check_mode(generation_config, arguments)
     prompts = _prompts(input_ids, model_kwargs.get("attention_mask"))
     pair = _pair(drafter, verifier, generation_config)
-    cache = _check_inputs(input_ids, model_kwargs)
+    _check_inputs(input_ids, model_kwargs)
 
     samples = bool(generation_config.do_sample)
     if seed is None:
@@ -150,10 +145,8 @@ def cascade_generate(
         draft_length=draft_length,
         seed=seed,
         max_new_tokens=generation_config.max_length - input_ids.shape[1],
-        return_logits=_returns_logits(generation_config),
         **_settings(logits_processor, samples, [input_ids.shape[1] - len(ids) for ids in prompts]),
     )
-    _check_outputs(generation_config, template)
     requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
     if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
         raise RequestError(
@@ -162,17 +155,12 @@ def cascade_generate(
         )
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
-        sequences, runs, counts = _columns(events, input_ids, stopping_criteria, padding, streamer)
+        sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
     if streamer is not None:
         streamer.end()
-    is_dict = bool(generation_config.return_dict_in_generate)
-    if cache is not None and (is_dict or any(arguments.get(name) is not None for name in _CACHES)):
-        _fill(cache, verifier, sequences, model_kwargs.get("attention_mask"))
-    if not is_dict:
-        return sequences
-    scores, logits = _outputs(generation_config, logits_processor, sequences, runs, counts)
-    found: dict[str, Any] = {"scores": scores, "logits": logits, _CACHE: cache}
-    return GenerateDecoderOnlyOutput(sequences=cast(LongTensor, sequences), **found)
+    if generation_config.return_dict_in_generate:
+        return GenerateDecoderOnlyOutput(sequences=cast(LongTensor, sequences))
+    return sequences
 
 
 def _columns(
@@ -181,30 +169,22 @@ def _columns(
     criteria: StoppingCriteriaList,
     padding: int | None,
     streamer: BaseStreamer | None,
-) -> tuple[Tensor, list[Run], list[int]]:
+) -> Tensor:
     """Append tokens to `sequences` [B, n], column by column, until the criteria have ended all of them.
 
     Sequences advance independently; criteria and streamers see them in lockstep. As in transformers, an ended sequence is
     padded with `padding`; if that is None, it continues as long as others do.
-
-    Returns:
-        The sequences; their runs, which may have more tokens; and the number of tokens taken from each run.
     """
     batch = range(len(sequences))
     pending: list[deque[int]] = [deque() for _ in batch]
     is_running = [True for _ in batch]
-    counts = [0 for _ in batch]
-    runs = dict[int, Run]()
     ended = torch.zeros(len(sequences), dtype=torch.bool, device=sequences.device)
     for event in events:
-        if isinstance(event, Finished):
-            runs[event.index] = event.run
         if not isinstance(event, Decided):
             continue
         pending[event.index] += event.token_ids
         while any(is_running) and all(pending[i] or not is_running[i] for i in batch):
             column = torch.tensor([pending[i].popleft() if is_running[i] else padding for i in batch])
-            counts = [count + running for count, running in zip(counts, is_running, strict=True)]
             sequences = torch.cat([sequences, column.to(sequences)[:, None]], dim=-1)
             ended = ended | criteria(sequences, None)
             if streamer is not None:
@@ -216,7 +196,7 @@ def _columns(
                 if is_running[i] and has_ended[i]:
                     is_running[i] = False
                     events.abort(i)
-    return sequences, [runs[i] for i in batch], counts
+    return sequences
 
 
 def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
@@ -232,46 +212,15 @@ def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
             raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
 
 
-def _returns_logits(config: GenerationConfig) -> bool:
-    return bool(config.return_dict_in_generate and (config.output_scores or config.output_logits))
-
-
-def _check_outputs(config: GenerationConfig, request: Request) -> None:
-    """Raise RequestError if the verifier's logits are requested but cannot be returned."""
-    if request.return_logits and not get_method(request.method).verifies:
-        raise RequestError(
-            f"{request.method} runs no verifier, whose logits output_scores and output_logits are: leave them out."
-        )
-    changed = request.repetition_penalty != 1 or request.forbidden_tokens
-    if request.return_logits and config.output_logits and changed:
-        raise RequestError(
-            "output_logits are logits before repetition_penalty, suppress_tokens and bad_words_ids, which are not kept: leave it "
-            "out, or ask for output_scores."
-        )
-
-
-def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache | None:
-    """The empty cache among the model's inputs, if any.
-
-    Raises:
-        RequestError: there are model inputs other than ids at positions from 0.
-    """
+def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
+    """Raise RequestError if there are model inputs other than ids at positions from 0."""
     given = {name: value for name, value in model_kwargs.items() if value is not None}
     if given.get("mm_encoder_outputs") == {}:  # a multimodal model with text only
         del given["mm_encoder_outputs"]
-    for name in (*_OF_NO_EFFECT, "attention_mask"):
-        given.pop(name, None)
-    caches = [given.pop(name) for name in _CACHES if name in given]
-    positions = given.pop("position_ids", None)
-    if any(cache.get_seq_length() > 0 for cache in caches):
-        raise RequestError(
-            "The cache holds what one model has read, and two would have to: leave it out, or give an empty one, and give the "
-            "whole prompt."
-        )
-    if given:
-        raise RequestError(f"A speculative cascade reads input_ids only: leave out {next(iter(given))}.")
-    mask = model_kwargs.get("attention_mask")
-    mask = torch.ones_like(input_ids) if mask is None else mask
+    mask = given.get("attention_mask", torch.ones_like(input_ids))
+    positions = given.get("position_ids")
+    for name in given.keys() - {*_OF_NO_EFFECT, "attention_mask", "position_ids"}:
+        raise RequestError(f"A speculative cascade reads input_ids only: leave out {name}.")
     usual = mask.cumsum(-1) - 1
     if positions is not None and positions.shape[-1] != usual.shape[-1]:
         raise _unequal("attention_mask or position_ids", positions, input_ids)
@@ -279,7 +228,6 @@ def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Cache |
         raise RequestError(
             "position_ids must count every prompt's tokens from 0: leave them out, and padding to attention_mask."
         )
-    return caches[0] if caches else None
 
 
 def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
@@ -376,46 +324,6 @@ def _banned(tokens: Tensor | Mapping[tuple[int, ...], float]) -> list[int]:
     return [int(token) for (token,) in tokens]
 
 
-def _outputs(
-    config: GenerationConfig,
-    processors: LogitsProcessorList,
-    sequences: Tensor,
-    runs: list[Run],
-    counts: list[int],
-) -> tuple[Any, Any]:
-    """Scores and logits, [B, V] for each new column and 0 after a sequence's end; None unless asked for."""
-    if not _returns_logits(config):
-        return None, None
-    new, size = max(counts), runs[0].verifier_logits.shape[-1]
-    cached = torch.zeros(new, len(runs), size, device=sequences.device)
-    for row, (run, count) in enumerate(zip(runs, counts, strict=True)):
-        cached[:count, row] = run.verifier_logits[:count].to(cached)
-    # The runs' logits already include the penalty.
-    after = LogitsProcessorList(
-        it for it in processors if not isinstance(it, RepetitionPenaltyLogitsProcessor)
-    )
-    has_ended = torch.arange(new)[:, None] >= torch.tensor(counts)
-    begin, scores = sequences.shape[1] - new, None
-    if config.output_scores:
-        scores = tuple(
-            after(cast(LongTensor, sequences[:, : begin + step]), logits.clone()).masked_fill(
-                has_ended[step, :, None].to(logits.device), 0.0
-            )
-            for step, logits in enumerate(cached)
-        )
-    return scores, tuple(cached) if config.output_logits else None
-
-
-def _fill(cache: Cache, verifier: PreTrainedModel, sequences: Tensor, mask: Tensor | None) -> None:
-    """Let the verifier read all tokens but the last into the cache, as `generate` leaves it."""
-    ids = sequences[:, :-1].to(verifier.device)
-    inputs = dict[str, Any]()
-    if mask is not None:
-        inputs["attention_mask"] = functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1).to(ids)
-        inputs["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    verifier.base_model(input_ids=ids, use_cache=True, **inputs, **{_CACHE: cache})
-
-
 def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | None:
     """The id that pads ended sequences; transformers pads only if a criterion has EOS ids."""
     return padding_id(config) if any(hasattr(it, "eos_token_id") for it in criteria) else None
@@ -448,16 +356,12 @@ def _unwrapped(drafter: Any) -> PreTrainedModel:
     """The drafter without the wrapper of `torch.compile` or of multi-device containers."""
     if isinstance(drafter, nn.Module) and not isinstance(drafter, PreTrainedModel):
         drafter = extract_model_from_parallel(drafter, keep_torch_compile=False)
-    if isinstance(drafter, PreTrainedModel):
-        return drafter
-    if isinstance(drafter, nn.Module):
+    if not isinstance(drafter, PreTrainedModel):
         raise RequestError(
-            f"The drafter is a {type(drafter).__name__} around a model: give transformers' own model as drafter=, of an adapter "
-            "what merge_and_unload() returns."
+            "There is no drafter: give a loaded model of transformers as drafter=, smaller than the verifier and with its tokenizer; "
+            "of an adapter, what merge_and_unload() returns."
         )
-    raise RequestError(
-        "There is no drafter: give a loaded model as drafter=, smaller than the verifier and with its tokenizer."
-    )
+    return drafter
 
 
 @cache

@@ -136,12 +136,7 @@ class HarnessModel(TemplateLM):
         for number, request in enumerate(requests):
             context, wanted = request.args[:2]
             settings = self._settings(wanted)
-            most = self.pair.context_length - settings["max_new_tokens"]
-            if most < 1:
-                raise RequestError(
-                    f"{settings['max_new_tokens']} new tokens were asked for; this pair's context holds "
-                    f"{self.pair.context_length}, and at least one must be left for the prompt."
-                )
+            most = max(1, self.pair.context_length - settings["max_new_tokens"])
             ids = (self.tok_encode(context) or [self.prefix_token_id])[-most:]
             seed = self._request.seed + number
             asked.append(replace(self._request, token_ids=ids, seed=seed, **settings))
@@ -186,17 +181,11 @@ class HarnessModel(TemplateLM):
         """Sum of log pi over a continuation (−inf if a token has probability 0), and whether every token is pi's argmax."""
         self._check_stop()
         most = self.pair.context_length + 1 - len(continuation)  # the last token is predicted, not read
-        if most < 1:
-            raise RequestError(
-                f"A continuation has {len(continuation)} tokens; this pair's context holds {self.pair.context_length}."
-            )
-        context = (context or [self.prefix_token_id])[-most:]
+        context = (context or [self.prefix_token_id])[-max(1, most) :]
         method = get_method(self._request.method, self._request.rule)
-        needed: dict[Literal["drafter", "verifier"], bool] = {
-            "drafter": method.drafts,
-            "verifier": method.verifies,
-        }
-        readings = [read_logits(self.pair, name, context, continuation) for name in needed if needed[name]]
+        names: list[Literal["drafter", "verifier"]] = ["drafter"] * method.drafts
+        names += ["verifier"] * method.verifies
+        readings = [read_logits(self.pair, name, context, continuation) for name in names]
         total, best, done = 0.0, True, 0
         for logits in zip(*readings, strict=True):  # [n, V], a few positions at a time
             target = target_distribution(

@@ -132,22 +132,31 @@ class TaskItems(Items):
         )
         self._instances: list[Instance] = self._task.instances
         super().__init__(name, tuple(self._item(task, pair, instance) for instance in self._instances))
-        metric, value = self._measure(0, "")
-        if value is None or self._task.higher_is_better().get(metric) is False:
-            raise RequestError(
-                f"{task} is scored by {metric}, which is not a number from 0 to 1 for each answer: choose another task."
-            )
+        self.score(0, "")  # before a text is written
 
     def score(self, index: int, text: str) -> float:
         """The score of an answer to item `index`, from 0 to 1: the task's first metric, after its first filter.
 
         Raises:
-            RequestError: the metric is not a number from 0 to 1.
+            RequestError: the metric is not a number from 0 to 1, or is lower for better answers.
+            SpecvizError: the task's own code failed.
         """
-        metric, value = self._measure(index, text)
-        if value is None or not 0 <= value <= 1:
-            raise RequestError(f"{self.name} is scored by {metric}, which is not a number from 0 to 1.")
-        return value
+        instance = self._instances[index]
+        answer = replace(instance, resps=[cut_at_stop(text, stop_texts(instance.args[1]))], filtered_resps={})
+        # A private attribute: the public `Task.apply_filters` filters the task's own instances.
+        ensemble = self._task._filters[0]
+        try:
+            ensemble.apply([answer])
+            metrics = self._task.process_results(answer.doc, [answer.filtered_resps[ensemble.name]])
+            metric, value = next(iter(metrics.items()))
+        except Exception as error:
+            raise SpecvizError(f"{self.name} could not score an answer: choose another task.") from error
+        is_number = hasattr(value, "__float__") and not isinstance(value, str)
+        if not is_number or not 0 <= value <= 1 or self._task.higher_is_better().get(metric) is False:
+            raise RequestError(
+                f"{self.name} is scored by {metric}, which is not a number from 0 to 1 for each answer: choose another task."
+            )
+        return float(value)
 
     def _item(self, task: str, pair: ModelPair, instance: Instance) -> Item:
         target = self._task.doc_to_target(instance.doc)
@@ -157,18 +166,3 @@ class TaskItems(Items):
         if marker and pair.tokenizer("")["input_ids"][:1] == [pair.tokenizer.bos_token_id]:
             prompt = prompt.removeprefix(marker)
         return Item(f"{task}-{instance.doc_id}", task, prompt, tuple(map(str, answers)), raw=True)
-
-    def _measure(self, index: int, text: str) -> tuple[str, float | None]:
-        """The name of the metric, and its value for an answer; None if it is not a number."""
-        instance = self._instances[index]
-        answer = replace(instance, resps=[cut_at_stop(text, stop_texts(instance.args[1]))], filtered_resps={})
-        # A private attribute: the public `Task.apply_filters` filters the task's own instances.
-        ensemble = self._task._filters[0]
-        try:
-            ensemble.apply([answer])
-            metrics = self._task.process_results(answer.doc, [answer.filtered_resps[ensemble.name]])
-            metric, value = next(iter(metrics.items()))
-        except Exception as error:  # a task has its own code
-            raise SpecvizError(f"{self.name} could not score an answer: choose another task.") from error
-        is_number = hasattr(value, "__float__") and not isinstance(value, str)
-        return metric, float(value) if is_number else None

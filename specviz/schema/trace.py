@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -16,7 +16,6 @@ from specviz.files import write_whole
 from specviz.schema import trace_file
 from specviz.schema.run_metrics import RunMetrics, measure
 from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request, Settings
-from specviz.schema.trace_file import AT_END, AT_END_IF_ANY, IF_ANY, UNSAVED
 
 STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
@@ -197,17 +196,17 @@ class Run(Settings, Models):
     prompt: str
     prompt_ids: list[int]
     alternatives: list[Alternative]
-    continues: Continuation | None = field(default=None, metadata=IF_ANY)
-    rounds: list[Round] = field(default_factory=list, metadata=UNSAVED)  # each round has its own line
-    stop_reason: str = field(default="", metadata=AT_END)
-    seconds: float = field(default=0.0, metadata=AT_END)
-    prefill_seconds: float = field(default=0.0, metadata=AT_END)
-    verifier_calls: int = field(default=0, metadata=AT_END)
-    drafter_calls: int = field(default=0, metadata=AT_END)
-    neighbours: int = field(default=0, metadata=AT_END_IF_ANY)
-    tail: str = field(default="", metadata=AT_END_IF_ANY)
-    drafter_logits: Any = field(default=None, compare=False, repr=False, metadata=UNSAVED)
-    verifier_logits: Any = field(default=None, compare=False, repr=False, metadata=UNSAVED)
+    continues: Continuation | None = None
+    rounds: list[Round] = field(default_factory=list)
+    stop_reason: str = ""
+    seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    verifier_calls: int = 0
+    drafter_calls: int = 0
+    neighbours: int = 0
+    tail: str = ""
+    drafter_logits: Any = field(default=None, compare=False, repr=False)
+    verifier_logits: Any = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def for_request(
@@ -304,8 +303,8 @@ class Run(Settings, Models):
         """Settings, text, metrics and rounds as one JSON-ready object."""
         written = {"text": self.text, "token_ids": self.token_ids, "accepted": self.accepted}
         end = {n: value for n, value in trace_file.ending(self).items() if n not in ("neighbours", "tail")}
-        rounds = {"rounds": [asdict(each) for each in self.rounds]}
-        return trace_file.opening(self) | written | asdict(self.metrics()) | end | rounds
+        found = trace_file.opening(self) | written | vars(self.metrics()) | end | {"rounds": self.rounds}
+        return trace_file.plain(found)
 
     def lines(self) -> Iterator[str]:
         """The lines of the trace, each with its newline."""

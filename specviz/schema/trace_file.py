@@ -1,13 +1,13 @@
 """The file format of a trace: JSON lines, one for the run, one for each round, one for the end.
 
-The fields of a line are those of a dataclass. The marks below, in the metadata of a run's fields, say which line each field goes to.
+The fields of a line are those of a dataclass. A run's fields are in the first line, except those listed below.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from types import UnionType
@@ -24,13 +24,20 @@ VERSION = 4
 READABLE = (2, 3, 4)
 """Readable versions. In version 2 the draft length is always a number; up to version 3 every round drafts all K tokens."""
 
-AT_END = {"line": "end"}
-"""Marks a field that is in the last line. A field without such a mark is in the first."""
-IF_ANY = {"optional": True}
-"""Marks a field that is left out if empty."""
-AT_END_IF_ANY = AT_END | IF_ANY
-UNSAVED = {"line": ""}
-"""Marks a field that is in neither line."""
+_AT_END = (
+    "stop_reason",
+    "seconds",
+    "prefill_seconds",
+    "verifier_calls",
+    "drafter_calls",
+    "neighbours",
+    "tail",
+)
+"""Fields of a run that are in the last line."""
+_UNSAVED = ("rounds", "drafter_logits", "verifier_logits")
+"""Fields of a run that are in neither line: each round has a line of its own."""
+_IF_ANY = ("continues", "neighbours", "tail")
+"""Fields of a run that are left out if empty."""
 
 R = TypeVar("R")
 
@@ -39,12 +46,17 @@ _FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
 
 def opening(run: Any) -> dict[str, Any]:
     """The fields of a run that are known when it begins."""
-    return _known(run, "run")
+    return _known(run, _at_begin(type(run)))
 
 
 def ending(run: Any) -> dict[str, Any]:
     """The fields of a run that are known only when it is over."""
-    return _known(run, "end")
+    return _known(run, _AT_END)
+
+
+def plain(record: dict[str, Any]) -> dict[str, Any]:
+    """A record with dictionaries in place of dataclasses."""
+    return dict(json.loads(_line(record)))
 
 
 def header_line(run: Any) -> str:
@@ -81,9 +93,10 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     built = [_build(round_type, record, "round", number) for number, record in enumerate(rounds, 2)]
     hints = get_type_hints(run_type) | ({"draft_length": int} if version == 2 else {})
     values: dict[str, Any] = {}
-    for part, record, number in (("run", header, 1), ("end", end, len(rounds) + 2)):
+    for names, record, number in ((_at_begin(run_type), header, 1), (_AT_END, end, len(rounds) + 2)):
         # Fields that are newer than the trace get their defaults.
-        known = [name for name in _names(run_type, part) if name in record or not _may_lack(run_type, name)]
+        may_lack = {*_IF_ANY, *(name for name, setting in SETTINGS.items() if setting.added)}
+        known = [name for name in names if name in record or name not in may_lack]
         if missing := [name for name in known if name not in record]:
             raise TraceError(f"Line {number} of this trace is damaged: {missing[0]!r} is missing.")
         values |= {name: _build(hints[name], record[name], name, number) for name in known}
@@ -91,31 +104,14 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     return make(**values, rounds=built)
 
 
-def _known(run: Any, line: str) -> dict[str, Any]:
-    """A run's fields in the line "run" or "end", without optional ones that are empty."""
-    optional = _optional(type(run))
-    found = {name: _plain(getattr(run, name)) for name in _names(type(run), line)}
-    return {name: value for name, value in found.items() if value or name not in optional}
+def _known(run: Any, names: Sequence[str]) -> dict[str, Any]:
+    """These fields of a run, without optional ones that are empty."""
+    return {name: getattr(run, name) for name in names if name not in _IF_ANY or getattr(run, name)}
 
 
-def _optional(run_type: type) -> set[str]:
-    return {each.name for each in fields(run_type) if each.metadata.get("optional")}
-
-
-def _names(run_type: type, line: str) -> list[str]:
-    """Names of the fields in the line "run" or "end"."""
-    return [each.name for each in fields(run_type) if each.metadata.get("line", "run") == line]
-
-
-def _may_lack(run_type: type, name: str) -> bool:
-    return name in _optional(run_type) or (name in SETTINGS and SETTINGS[name].added)
-
-
-def _plain(value: Any) -> Any:
-    """A value with dictionaries in place of dataclasses."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+def _at_begin(run_type: type) -> list[str]:
+    """Names of the fields in the first line."""
+    return [each.name for each in fields(run_type) if each.name not in (*_AT_END, *_UNSAVED)]
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -411,11 +411,8 @@ def test_a_prompt_that_does_not_fit_into_memory_is_tried_again_without_the_prefi
 # ---- streams -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["own", "shared"])
-def test_streams_that_were_never_started_hold_no_slot(
-    pair: ModelPair, alone: Alone, start: Start, kind: str
-) -> None:
-    engine = start(max_sequences=2, queue=1) if kind == "shared" else Engine(pair, max_sequences=2)
+def test_streams_that_were_never_started_hold_no_slot(alone: Alone, start: Start) -> None:
+    engine = start(max_sequences=2, queue=1)
     opened = [engine.stream([endless(), endless(seed=1)], visitor=str(number)) for number in range(20)]
     events = list(engine.stream(asked(0), visitor="late"))
     assert not any(isinstance(event, Waiting) and event.queue_position > 1 for event in events)
@@ -503,8 +500,11 @@ def test_an_engine_that_is_dropped_leaves_no_thread_after_its_last_stream(
     raise AssertionError("the thread goes on")
 
 
-@pytest.mark.parametrize("end", ["finished", "closed", "aborted", "failed"])
-@pytest.mark.parametrize("kind", ["own", "shared"])
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [("own", "closed"), ("own", "failed")]
+    + [("shared", end) for end in ("finished", "closed", "aborted", "failed")],
+)
 def test_without_garbage_collection_nothing_of_a_run_survives_it(
     pair: ModelPair, start: Start, kind: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

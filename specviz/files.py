@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -129,16 +129,3 @@ def write_intact(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, sha256(content).digest() + content)
         path.chmod(0o600)  # whatever the umask, since `read_intact` refuses files that others can write
-
-
-def kept(name: str, made_of: Iterable[bytes], make: Callable[[], str]) -> str:
-    """`make()`, cached under `name` until the bytes `made_of` change. Without a writable cache, `make` is called each time."""
-    path, parts = cache_directory() / name, sha256()
-    for part in made_of:
-        parts.update(sha256(part).digest())
-    key, found = parts.digest(), read_intact(path)
-    if found is not None and found.startswith(key):
-        return found[_HASH:].decode("utf-8")
-    text = make()
-    write_intact(path, key + text.encode("utf-8"))
-    return text

@@ -64,7 +64,7 @@ def generate(
 
 def _read_input() -> str:
     try:
-        return sys.stdin.read() if sys.stdin else ""
+        return sys.stdin.read()
     except UnicodeDecodeError as error:
         raise RequestError(
             f"Standard input is no text in {error.encoding}: give the prompt in that encoding."

@@ -15,11 +15,8 @@ from typing import Any, TextIO
 
 def prepare_streams() -> None:
     """Let both output streams accept any text: characters outside their encoding become escapes, such as \\u65e5."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
-        elif isinstance(stream, io.TextIOWrapper):
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from specviz.analysis.quality import mean_log_probability
 from specviz.engine.engine import BaseEngine
 from specviz.engine.events import Event, Waiting
-from specviz.errors import EngineError, is_out_of_memory
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.serving.lines import record, table_line, tagged, trace_lines
@@ -43,7 +42,11 @@ def compare(
     events = together(engines, requests, lambda engine, some: engine.stream(some, stop=stop, **more))
     runs = yield from side_by_side(events, len(requests))
     if not stop.is_set():
-        yield table_line(runs, _quality(engines, runs))
+        quality = [
+            mean_log_probability(engine.pair, run.prompt_ids, run.token_ids, engine.call)
+            for engine, run in zip(engines, runs, strict=True)
+        ]
+        yield table_line(runs, quality)
 
 
 def together(
@@ -78,15 +81,3 @@ def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str
     written = [runs[index] for index in range(count)]
     yield table_line(written)
     return written
-
-
-def _quality(engines: Sequence[BaseEngine], runs: Sequence[Run]) -> list[float | None]:
-    try:
-        return [
-            mean_log_probability(engine.pair, run.prompt_ids, run.token_ids, engine.call)
-            for engine, run in zip(engines, runs, strict=True)
-        ]
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise EngineError("Memory ran out while the texts were scored: ask for fewer tokens.") from error
-        raise

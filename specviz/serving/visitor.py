@@ -31,10 +31,6 @@ class Visits:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        """Number of sessions and addresses with runs."""
-        return len(self._counts)
-
     @contextmanager
     def run(self, visitor: Visitor, texts: int) -> Iterator[None]:
         """Count a run of `texts` texts until the context ends. Raises QuotaError if the visitor would have more than allowed."""

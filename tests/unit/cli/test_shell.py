@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -126,21 +125,6 @@ def test_options_take_several_values_or_are_repeated() -> None:
     assert kept == [{"numbers": [-1, 0, 0.5], "names": ["a", "b"], "rows": 2}] * 2
 
 
-def test_a_trace_that_turns_out_unwritable_leaves_nothing_behind(
-    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Path, data: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    trace = tmp_path / "trace.jsonl"
-    assert shell.main(["generate", "hello", "--max-new-tokens", "2", "--trace", str(trace)]) == 1
-    assert "The trace could not be written: No space left on device." in capsys.readouterr().err
-    assert not list(tmp_path.glob("trace*"))
-
-
 @pytest.mark.parametrize(("encoding", "arguments"), [("cp1252", []), ("ascii", ["--json"])])
 def test_a_stream_that_is_not_utf8_gets_all_of_the_text(
     encoding: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,15 +162,6 @@ def test_standard_output_that_cannot_be_written_is_status_1(
         monkeypatch.setattr("sys.stdout", gone)
         assert shell.main(arguments) == 1
     assert not [line for line in capsys.readouterr().err.splitlines() if line.startswith("specviz:")]
-
-
-def test_without_standard_output_a_run_is_still_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout", None)
-    trace = tmp_path / "trace.jsonl"
-    assert shell.main(["generate", "hello", "--max-new-tokens", "2", "--trace", str(trace)]) == 0
-    assert len(Run.load(trace).token_ids) == 2
 
 
 def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(

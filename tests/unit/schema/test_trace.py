@@ -177,24 +177,19 @@ def what_if(**values) -> list[str]:
     ("damaged", "sentence"),
     [
         ([], "not a SpecViz trace"),
-        (["{}"], "not a SpecViz trace"),
         (["PK\x03\x04 zip"], "is not JSON"),
         (["[" * 100_000], "is not JSON"),
         (["[1, 2]"], "not a JSON object"),
         (change(0, version=99), "schema version 99; this SpecViz reads versions 2 to 4"),
-        (change(0, version=1), "schema version 1; this SpecViz reads"),
         (without("draft_length"), "'draft_length' is missing"),
         (lines()[:-1], "truncated: its last line"),
         ([*lines()[:-1], lines()[-1][:20]], "Line 4 of this trace is not JSON"),
         (change(0, prompt_ids=["1"]), "Line 1 of this trace is damaged: 'prompt_ids'"),
-        (change(0, seed=True), "'seed' is of the wrong kind"),
         (change(1, tokens=[{}]), "Line 2 of this trace is damaged: 'id' is missing"),
         (change(2, examined=float("nan")), "'examined'"),
         (change(2, seconds=float("inf")), "'seconds'"),
         (change(0, alternatives=[{"method": "cascade_tokenV3", "lenience": 0.5}]), "'what_if' does not fit"),
-        (change(0, method="speed"), "'what_if' does not fit"),
         (what_if(acceptance=[0.5]), "'what_if' does not fit"),
-        (what_if(flips=[[0.1]]), "'what_if' does not fit"),
         (what_if(flips=[[None], []]), "'flips' is of the wrong kind"),
         (what_if(kept=[0.1]), "'what_if' does not fit"),
         (change(3, stop_reason="tired"), "'tired' is no reason to stop"),
@@ -214,7 +209,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
             Run.load(tmp_path / "t")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),

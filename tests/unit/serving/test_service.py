@@ -198,7 +198,7 @@ def refused_while_others_are_served(
     stop.set()
     for each in running[1:]:
         list(each)
-    assert not service._visits
+    assert not service._visits._counts
 
 
 def test_one_visitor_may_have_so_many_runs_and_one_address_so_many_texts(service: Service) -> None:

@@ -85,10 +85,7 @@ def _folder(text: str) -> Path:
 
 
 def _present_folder(text: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.is_dir():
-        raise ValueError
-    return path
+    return _folder(text).resolve(strict=True)
 
 
 def _address(text: str) -> str:

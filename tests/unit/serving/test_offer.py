@@ -34,12 +34,10 @@ def offered(hardware: Hardware, **environment: str) -> list[str]:
     ("hardware", "there", "missing"),
     [
         (Hardware(2 * GB), EMBEDDED, {"smollm2-360m", "opt", "smollm2", "qwen2.5"}),
-        (Hardware(16 * GB), [*EMBEDDED, "smollm2", "smollm2-360m", "opt"], {"qwen2.5", "pythia", "gemma2"}),
         (Hardware(1000 * GB), [*EMBEDDED, "smollm2", "qwen2.5-1.5b"], {"qwen2.5", "pythia", "gemma2"}),
         (Hardware(16 * GB, 24 * GB), [*EMBEDDED, "qwen2.5", "smollm2"], {"pythia", "gemma2"}),
-        (Hardware(16 * GB, 80 * GB), [*EMBEDDED, "qwen2.5", "pythia"], {"gemma2"}),
     ],
-    ids=["2 GB", "16 GB", "1 TB", "24 GB GPU", "80 GB GPU"],
+    ids=["2 GB", "1 TB", "24 GB GPU"],
 )
 def test_what_fits_is_offered(hardware: Hardware, there: list[str], missing: set[str]) -> None:
     """The embedded pairs always; others if their weights fit, and on a CPU if a pass takes less than a second."""
@@ -130,13 +128,10 @@ def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("text", "wrong"),
     [
         ("a/b>c/d", "write name=drafter>verifier"),
-        ("mine=>c/d", "write name=drafter>verifier"),
         ("My Pair=a/b>c/d", "write name=drafter>verifier"),
         ("embedded=a/b>c/d", "'embedded' is taken"),
-        ("all=a/b>c/d", "'all' is taken"),
         ("mine=a/b>c/d;mine=e/f>g/h", "'mine' is taken"),
         ("mine=a/..>c/d", "neither the name of a repository"),
-        ("mine=https://x/y>c/d", "neither the name of a repository"),
         ("mine=/nowhere/at/all>c/d", "no config.json"),
     ],
 )

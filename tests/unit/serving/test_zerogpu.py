@@ -16,8 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from specviz.errors import BusyError, EngineError, PairError, RequestError
 from specviz.models.registry import PAIRS, PairSpec
@@ -84,19 +82,12 @@ def test_a_failure_on_a_gpu_is_a_sentence_after_what_was_written(
     assert list(zerogpu.on_gpu(lambda: (each for each in "ab"), lambda: 60)()) == ["a", "b"]
 
 
-SIZES = st.tuples(
-    st.integers(1, 4000), st.integers(1, 8000), st.integers(1, 8), st.integers(0, 70_000_000_000)
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(SIZES, SIZES)
-def test_more_work_never_gets_less_time(one: tuple[int, ...], other: tuple[int, ...]) -> None:
-    """The time is within its bounds, and grows with tokens, prompt, texts and parameters."""
-    more = tuple(map(max, one, other))
-    assert zerogpu.LEAST <= asked(*one) <= asked(*more) <= zerogpu.MOST
-    assert asked(16, 100, 1, 150_000_000) == zerogpu.LEAST
-    assert asked(512, 4000, 4, PAIRS["qwen2.5"].loaded_parameters) == zerogpu.MOST
+def test_more_work_gets_more_time_within_bounds() -> None:
+    most, least = (512, 4000, 4, PAIRS["qwen2.5"].loaded_parameters), (16, 100, 1, 150_000_000)
+    assert asked(*least) == zerogpu.LEAST
+    assert asked(*most) == zerogpu.MOST
+    for at in range(4):
+        assert zerogpu.LEAST < asked(*least[:at], 50 * most[at], *least[at + 1 :]) <= zerogpu.MOST
 
 
 def test_a_pair_that_cannot_be_loaded_is_left_out(

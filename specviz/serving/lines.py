@@ -1,17 +1,22 @@
 """Turns events into lines of JSON, which the page reads while runs are served.
 
 A run becomes the lines of its trace. {"type": "waiting", "queue_position"} comes while requests are queued. An empty line tells the
-page to show the lines received so far.
+page to show the lines received so far. In a comparison, lines of a trace also have their "pane"; {"type": "compare", "panes"} comes before
+the first trace; {"type": "table", "rows", "says"} replaces the previous table, and its "says" is `analysis.metrics.headline`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 from specviz.analysis.metrics import headline, table
 from specviz.engine.events import Decided, Event, Finished, Loading, Waiting
+from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 from specviz.schema.trace_file import end_line, header_line, round_line
 
@@ -38,6 +43,40 @@ def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iter
                 yield None, ""
         elif isinstance(event, Finished):
             yield event.index, end_line(event.run)
+
+
+def together(
+    keys: Sequence[Any],
+    requests: Sequence[Request],
+    stream: Callable[[Any, list[Request]], Iterator[Event | Waiting]],
+) -> Iterator[Event | Waiting]:
+    """The events of all requests, alternating between keys. `stream(key, requests)` serves one key. Events have the indices of `requests`."""
+    with ExitStack() as stack:
+        turns: deque[tuple[Iterator[Event | Waiting], list[int]]] = deque()
+        for key in dict.fromkeys(keys):
+            own = [at for at, each in enumerate(keys) if each == key]
+            events = stream(key, [requests[at] for at in own])
+            turns.append((stack.enter_context(closing(events)), own))  # type: ignore[type-var]
+        while turns:
+            events, own = turns.popleft()
+            event = next(events, None)
+            if event is not None:
+                turns.append((events, own))
+                yield replace(event, index=own[event.index])
+
+
+def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str, None, list[Run]]:
+    """Yields the lines of `count` runs and a first table; returns the runs."""
+    runs: dict[int, Run] = {}
+    opening = record("compare", panes=count)
+    for index, line in trace_lines(events, runs):
+        if index is not None:
+            yield from [opening] if opening else []
+            opening = ""
+        yield line if index is None else tagged(index, line)
+    written = [runs[index] for index in range(count)]
+    yield table_line(written)
+    return written
 
 
 def record(kind: str, **values: Any) -> str:

@@ -24,7 +24,7 @@ from specviz.schema.settings import Request
 from specviz.serving import offer
 from specviz.serving.inbox import answer
 from specviz.serving.limits import Limits
-from specviz.serving.lines import trace_lines
+from specviz.serving.lines import side_by_side, table_line, together, trace_lines
 from specviz.serving.statistics import EngineStatistics
 from specviz.serving.visitor import NOBODY, Visitor, Visits
 
@@ -160,13 +160,25 @@ class Service:
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[str]:
-        """Compare requests, each on its key's pair; yields lines of `specviz.serving.comparison`. Other arguments and errors as for `events`."""
+        """Serve requests side by side, each on its key's pair, then compare them and let the verifiers score them.
+
+        Yields lines of `specviz.serving.lines`. Requests of one pair share their batch. Other arguments and errors as for `events`.
+        """
         self.limits.check_panes(requests)
         with self._visit(visitor, requests), ExitStack() as stack:
             engines = {key: stack.enter_context(self.engine(key, progress)) for key in dict.fromkeys(keys)}
-            from specviz.serving.comparison import compare  # here: see `_importing`
+            from specviz.analysis.quality import mean_log_probability  # here: see `_importing`
 
-            yield from compare([engines[key] for key in keys], requests, stop, visitor=visitor.session)
+            def stream(key: str, some: list[Request]) -> Iterator[Event | Waiting]:
+                return engines[key].stream(some, stop=stop, visitor=visitor.session)
+
+            runs = yield from side_by_side(together(keys, requests, stream), len(requests))
+            if not stop.is_set():
+                quality = []
+                for key, run in zip(keys, runs, strict=True):
+                    pair, call = engines[key].pair, engines[key].call
+                    quality.append(mean_log_probability(pair, run.prompt_ids, run.token_ids, call))
+                yield table_line(runs, quality)
 
     def sweep(
         self,

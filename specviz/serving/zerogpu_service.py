@@ -18,6 +18,7 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run
 from specviz.schema.trace_file import ending
 from specviz.serving import zerogpu
+from specviz.serving.lines import side_by_side, together
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
@@ -141,8 +142,6 @@ class ZeroGpuService(Service):
         **__: Any,
     ) -> Iterator[str]:
         """As `Service.compare_lines`, but texts are not scored, which would cost the visitor GPU time."""
-        from specviz.serving.comparison import side_by_side, together  # slow to import
-
         self.limits.check_panes(requests)
         events = together(keys, requests, lambda key, some: self.events(key, some, stop, visitor=visitor))
         yield from side_by_side(events, len(requests))

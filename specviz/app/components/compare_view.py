@@ -27,7 +27,7 @@ UNFIT = f"There must be {PANES[0]} to {PANES[-1]} panes, each with a method, a l
 class CompareView(ScriptedHTML):
     """Shows several runs side by side, live or recorded, each with a head in which its method is chosen.
 
-    The value is lines of `specviz.serving.comparison`. Whole lines are appended to it while runs stream. It may also have
+    The value is lines of `specviz.serving.lines`. Whole lines are appended to it while runs stream. It may also have
     {"type": "recorded", "key", "machine"} before its first line: then the runs replay on one clock.
     """
 

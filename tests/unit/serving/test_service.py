@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from specviz.analysis.quality import mean_log_probability
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Loading, Waiting
 from specviz.errors import BusyError, NoRoomError, PairError, QuotaError, RequestError, SpecvizError
@@ -289,10 +291,15 @@ def test_pairs_that_cannot_be_had_say_why_and_load_nothing(
 
 
 def test_lines_are_the_trace_of_the_run(service: Service, tiny: ModelPair) -> None:
-    """Law 7: what is shown is what ran."""
+    """Law 7: what is shown is what ran. A comparison's last table has what its verifiers think of the texts."""
     lines = list(service.lines(FIRST, ask(inspect=3), threading.Event()))
     shown = [line for line in lines if line and '"waiting"' not in line]
-    assert parse_trace(shown).token_ids == Engine(tiny).generate(ask())[0].token_ids
+    [run] = Engine(tiny).generate(ask())
+    assert parse_trace(shown).token_ids == run.token_ids
+    compared = service.compare_lines([FIRST, SECOND], [ask()] * 2, threading.Event())
+    first, last = (json.loads(line)["rows"] for line in compared if '"table"' in line)
+    quality = mean_log_probability(tiny, run.prompt_ids, run.token_ids)
+    assert [[row["quality"] for row in rows] for rows in (first, last)] == [[None] * 2, [quality] * 2]
 
 
 def test_a_dead_engine_is_replaced(service: Service, loads: Loads) -> None:

@@ -1,7 +1,7 @@
 /**
  * Several runs side by side, each in a pane with its settings in the head. Shows the tokens at which texts part, and why.
  *
- * Draws the lines of `specviz/serving/comparison.py` and computes no figures. All text in them is untrusted, so nodes
+ * Draws the lines of `specviz/serving/lines.py` and computes no figures. All text in them is untrusted, so nodes
  * are built only from text, never from markup. A recorded comparison replays: each step is one verifier call in every pane.
  *
  * createCompareView(root, {methods, menu, pairs, sweep, counts, around, onEnd}) -> {update(value), refresh()}

@@ -63,9 +63,10 @@ _REFUSED = {
     "output_attentions": "leave it out, since its passes return no attentions",
     "output_hidden_states": "leave it out, since its passes return no hidden states",
     "synced_gpus": "leave it out, since its processes do not wait for each other",
+    "logits_processor": "set repetition_penalty, suppress_tokens, temperature, top_k, top_p and min_p as arguments",
     "assistant_tokenizer": "leave it out and give a drafter with the verifier's own tokenizer",
 }
-"""Fields of GenerationConfig and arguments of `generate` that are refused unless None or False, with advice.
+"""Fields of GenerationConfig and arguments of `generate` that are refused unless None, False or empty, with advice.
 
 transformers turns other unsupported fields into logits processors or another generation mode, which are refused as such.
 """
@@ -79,8 +80,7 @@ _WARPERS: dict[type[LogitsProcessor], str] = {
     TopPLogitsWarper: "top_p",
     MinPLogitsWarper: "min_p",
 }
-"""The processors that a request can express, each with the attribute that holds its value, in the order of application."""
-_BANS = (NoBadWordsLogitsProcessor, SuppressTokensLogitsProcessor)
+"""The processors that a request can express, each with the attribute that holds its value."""
 
 
 def cascade_generate(
@@ -208,7 +208,7 @@ def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
             "num_beams at 1, and give the drafter as drafter=, with no other helper."
         )
     for name, advice in _REFUSED.items():
-        if any(given.get(name) not in (None, False) for given in (vars(config), arguments)):
+        if any(given.get(name) not in (None, False, []) for given in (vars(config), arguments)):
             raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
 
 
@@ -259,48 +259,25 @@ def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
 
 def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]) -> dict[str, Any]:
     """The settings of a request that do the same as `processors`; `padding` has each prompt's number of padding tokens."""
-    # Normalisation changes no probability, but it changes signs of logits, on which a later penalty depends.
-    normalises = [isinstance(it, LogitNormalization) for it in processors]
-    warpers = [it for it, is_norm in zip(processors, normalises, strict=True) if not is_norm]
-    foreign = [type(it).__name__ for it in warpers if type(it) not in _WARPERS]
-    if foreign:
-        raise RequestError(
-            f"{foreign[0]} changes probabilities in a way that a speculative cascade does not know: it takes "
-            "repetition_penalty, suppress_tokens, temperature, top_k, top_p and min_p only, so leave out what asks for others."
-        )
-    kinds = list(map(type, warpers))
-    order = [list(_WARPERS).index(kind) for kind in kinds]
-    if order != sorted(set(order)) or (RepetitionPenaltyLogitsProcessor in kinds and normalises[0]):
-        raise RequestError(
-            "Repetition penalty, forbidden tokens, temperature, top-k, top-p and min-p are applied once each, in this order: "
-            "set them by repetition_penalty, temperature, top_k, top_p and min_p, not as logits processors beside these."
-        )
-    asked = dict[str, Any](temperature=1.0, repetition_penalty=1.0, forbidden_tokens=[])
-    for it in warpers:
-        value = getattr(it, _WARPERS[type(it)])
+    asked = dict[str, Any](temperature=float(samples), repetition_penalty=1.0, forbidden_tokens=[])
+    for it in processors:
+        if isinstance(it, LogitNormalization):  # the last one: it changes no probability
+            continue
+        if type(it) not in _WARPERS:
+            raise RequestError(
+                f"{type(it).__name__} changes probabilities in a way that a speculative cascade does not know: it takes "
+                "repetition_penalty, suppress_tokens, temperature, top_k, top_p and min_p only, so leave out what asks for others."
+            )
+        name = _WARPERS[type(it)]
+        value = getattr(it, name)
         if isinstance(it, RepetitionPenaltyLogitsProcessor):
             _check_penalty(it, padding)
             asked["repetition_penalty"] = value
-        elif isinstance(it, _BANS):
+        elif isinstance(it, NoBadWordsLogitsProcessor | SuppressTokensLogitsProcessor):
             asked["forbidden_tokens"] += _banned(value)
         else:
-            _check_warper(it, value)
-            asked[_WARPERS[type(it)]] = value
-    if not samples:
-        asked = {name: asked[name] for name in ("repetition_penalty", "forbidden_tokens")} | {
-            "temperature": 0.0
-        }
+            asked[name] = value
     return asked
-
-
-def _check_warper(warper: LogitsProcessor, value: float) -> None:
-    """Raise RequestError if an option of a warper, other than `value`, is not at its default."""
-    default = vars(type(warper)(value))  # type: ignore[call-arg]
-    for name, own in vars(warper).items():
-        if own != default[name]:
-            raise RequestError(
-                f"{type(warper).__name__} has {name}={own}, which a speculative cascade does not serve: leave it at {default[name]}."
-            )
 
 
 def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]) -> None:
@@ -308,8 +285,7 @@ def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]
     ignored = 0 if penalty.prompt_ignore_length is None else penalty.prompt_ignore_length
     if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
         raise RequestError(
-            "This repetition penalty is not for all tokens of prompt and text and no others: set it by repetition_penalty, and give "
-            "prompts without padding, which transformers before 5.23 counts as text."
+            "transformers before 5.23 counts padding as text, so that a repetition penalty holds for it: give prompts without padding."
         )
 
 

@@ -24,11 +24,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 from transformers.generation.logits_process import (
-    LogitNormalization,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
     TopKLogitsWarper,
-    TopPLogitsWarper,
 )
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
@@ -312,10 +308,6 @@ def test_the_models_are_left_as_they_were(llama: Any) -> None:
     assert state() == before
 
 
-def warper(processor: Any, words: str) -> tuple[dict[str, Any], str]:
-    return {"do_sample": True, "top_k": 0, "logits_processor": LogitsProcessorList([processor])}, words
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no drafter": ({"drafter": None}, "There is no drafter"),
     "method": ({"method": "fast"}, "method"),
@@ -328,19 +320,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "ensemble weight": ({"assistant_ensemble_weight": 0.2}, 'method="static_mixture" with lenience=1 - w'),
     "allowed tokens": ({"prefix_allowed_tokens_fn": lambda row, ids: [1, 2]}, "PrefixConstrained"),
     "words of several tokens": ({"bad_words_ids": [[5], [6, 7]]}, "single tokens only"),
-    "a warper twice": (
-        {"do_sample": True, "temperature": 0.5, "logits_processor": [TemperatureLogitsWarper(2.0)]},
-        "once each",
-    ),
-    "tokens kept by top-p": warper(TopPLogitsWarper(1e-9, min_tokens_to_keep=5), "min_tokens_to_keep=5"),
-    "a warper of one's own": warper(type("Mine", (TopKLogitsWarper,), {})(3), "Mine changes probabilities"),
-    "a penalty without the prompt": warper(
-        RepetitionPenaltyLogitsProcessor(1.3, prompt_ignore_length=4), "not for all tokens"
-    ),
-    "a penalty of padding": warper(RepetitionPenaltyLogitsProcessor(1.3), "not for all tokens"),
-    "a penalty after the norm": (
-        {"logits_processor": [LogitNormalization(), RepetitionPenaltyLogitsProcessor(1.3)]},
-        "in this order",
+    "processors": (
+        {"logits_processor": LogitsProcessorList([TopKLogitsWarper(3)])},
+        "set repetition_penalty",
     ),
     "embeddings": ({"inputs_embeds": torch.zeros(3, 23, 32, dtype=torch.float64)}, "leave out inputs_embeds"),
     "positions": ({"position_ids": torch.arange(3, 26).expand(3, -1)}, "position_ids must count"),
@@ -410,7 +392,7 @@ def test_every_field_is_refused_or_means_what_it_means_in_generate(name: str, ll
 ARGUMENTS: dict[str, Any] = {
     "max_length": 30,  # counts padding
     "generation_config": GenerationConfig(max_new_tokens=9, do_sample=False, pad_token_id=3, eos_token_id=7),
-    "logits_processor": LogitsProcessorList([TopKLogitsWarper(3)]),
+    "logits_processor": LogitsProcessorList(),
 }
 
 

@@ -7,25 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specviz.core.method import Method
-    from specviz.core.methods import METHODS, register_method
-    from specviz.engine.pair import load_pair, pair_from_models
-    from specviz.integrations.transformers import cascade_generate
-    from specviz.schema.settings import Request
-    from specviz.schema.trace import Run
+    from specviz.core.method import Method as Method
+    from specviz.core.methods import METHODS as METHODS
+    from specviz.core.methods import register_method as register_method
+    from specviz.engine.pair import load_pair as load_pair
+    from specviz.engine.pair import pair_from_models as pair_from_models
+    from specviz.integrations.transformers import cascade_generate as cascade_generate
+    from specviz.schema.settings import Request as Request
+    from specviz.schema.trace import Run as Run
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "METHODS",
-    "Method",
-    "Request",
-    "Run",
-    "cascade_generate",
-    "load_pair",
-    "pair_from_models",
-    "register_method",
-]
 
 _MODULES = {
     "METHODS": "specviz.core.methods",
@@ -37,6 +28,7 @@ _MODULES = {
     "pair_from_models": "specviz.engine.pair",
     "register_method": "specviz.core.methods",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,9 @@ log = logging.getLogger(__name__)
 class Service:
     """Holds up to `Limits.pairs` pairs in memory, each with an engine. To load another, it unloads the least recently used one."""
 
+    scores = True
+    """Whether the verifiers score compared texts."""
+
     def __init__(self, limits: Limits | None = None) -> None:
         """Serve within `limits`, by default those of the environment."""
         self.limits = limits or Limits.from_environment()
@@ -173,7 +176,7 @@ class Service:
                 return engines[key].stream(some, stop=stop, visitor=visitor.session)
 
             runs = yield from side_by_side(together(keys, requests, stream), len(requests))
-            if not stop.is_set():
+            if self.scores and not stop.is_set():
                 quality = []
                 for key, run in zip(keys, runs, strict=True):
                     pair, call = engines[key].pair, engines[key].call

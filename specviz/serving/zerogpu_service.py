@@ -10,6 +10,9 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import PairError, RequestError, SpecvizError
@@ -18,11 +21,9 @@ from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run
 from specviz.schema.trace_file import ending
 from specviz.serving import zerogpu
-from specviz.serving.lines import side_by_side, together
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
-from specviz.serving.visitor import NOBODY, Visitor
 
 if TYPE_CHECKING:
     from specviz.analysis.sweep.folder import Recorded
@@ -64,6 +65,8 @@ _on_gpu = zerogpu.on_gpu(_serve, lambda key, requests, seconds: seconds)
 class ZeroGpuService(Service):
     """A service on GPUs that ZeroGPU lends. All offered pairs are in memory from the start."""
 
+    scores = False  # it would cost the visitor GPU time
+
     def warm_up(self, key: str, progress: Progress = silent) -> Future[None]:
         """Load all pairs, in this thread, for the workers that are forked later. A pair that cannot be loaded is logged and omitted."""
         from specviz.models.loading import load_pair  # slow to import
@@ -86,65 +89,46 @@ class ZeroGpuService(Service):
         """As `Service.obstacles`: none, since all pairs are in memory."""
         return {}
 
-    def events(
-        self,
-        key: str,
-        requests: Sequence[Request],
-        stop: threading.Event,
-        *_: Any,
-        visitor: Visitor = NOBODY,
-        **__: Any,
+    @contextmanager
+    def engine(self, key: str, progress: Progress = silent) -> Iterator[Any]:
+        """As `Service.engine`. Each stream of the engine gets a GPU. Raises PairError."""
+        if key not in _held:
+            raise PairError(f"There is no model pair of that name here: known are {', '.join(_held)}.")
+        yield SimpleNamespace(stream=partial(self._stream, key))
+
+    def _stream(
+        self, key: str, requests: Sequence[Request], *, stop: threading.Event, visitor: str
     ) -> Iterator[Event]:
-        """As `Service.events`. A stop takes effect with the next round."""
+        """Events as of `SharedEngine.stream`. A stop takes effect with the next round."""
         from specviz.engine.events import Decided, Finished, Started  # slow to import
         from specviz.models.tokenizer import encode_prompt, encoding
 
-        with self._visit(visitor, requests):
-            if key not in _held:
-                raise PairError(f"There is no model pair of that name here: known are {', '.join(_held)}.")
-            with encoding:
-                for request in requests:  # before a GPU is requested
-                    self.limits.check_tokens(request, len(encode_prompt(_held[key].tokenizer, request)))
-            seconds = zerogpu.seconds(requests, offered_pairs()[key].loaded_parameters)
-            statistics = self._statistics.setdefault(key, EngineStatistics(key, len(requests), loaded=True))
-            runs: dict[int, Run] = {}
-            items = _on_gpu(key, requests, seconds)
-            try:
-                for index, item in items:
-                    if isinstance(item, Run):
-                        runs[index] = item
-                        yield Started(index, item)
-                    elif isinstance(item, Round):
-                        runs[index].rounds.append(item)
-                        statistics.count(len(item.tokens), len(item.proposals), item.examined, item.accepted)
-                        yield Decided(index, runs[index], item)
-                    else:
-                        vars(runs[index]).update(item)
-                        statistics.finished[runs[index].stop_reason] += 1
-                        yield Finished(index, runs[index])
-                    if stop.is_set() and len(runs) == len(requests):
-                        break
-            finally:
-                items.close()  # type: ignore[attr-defined]
-            for index, run in runs.items():
-                if not run.stop_reason:
-                    run.stop_reason = "cancelled"
-                    statistics.finished["cancelled"] += 1
-                    yield Finished(index, run)
-
-    def compare_lines(
-        self,
-        keys: Sequence[str],
-        requests: Sequence[Request],
-        stop: threading.Event,
-        *_: Any,
-        visitor: Visitor = NOBODY,
-        **__: Any,
-    ) -> Iterator[str]:
-        """As `Service.compare_lines`, but texts are not scored, which would cost the visitor GPU time."""
-        self.limits.check_panes(requests)
-        events = together(keys, requests, lambda key, some: self.events(key, some, stop, visitor=visitor))
-        yield from side_by_side(events, len(requests))
+        with encoding:
+            for request in requests:  # before a GPU is requested
+                self.limits.check_tokens(request, len(encode_prompt(_held[key].tokenizer, request)))
+        seconds = zerogpu.seconds(requests, offered_pairs()[key].loaded_parameters)
+        statistics = self._statistics.setdefault(key, EngineStatistics(key, len(requests), loaded=True))
+        runs: dict[int, Run] = {}
+        with closing(_on_gpu(key, requests, seconds)) as items:  # type: ignore[type-var]
+            for index, item in items:
+                if isinstance(item, Run):
+                    runs[index] = item
+                    yield Started(index, item)
+                elif isinstance(item, Round):
+                    runs[index].rounds.append(item)
+                    statistics.count(len(item.tokens), len(item.proposals), item.examined, item.accepted)
+                    yield Decided(index, runs[index], item)
+                else:
+                    vars(runs[index]).update(item)
+                    statistics.finished[runs[index].stop_reason] += 1
+                    yield Finished(index, runs[index])
+                if stop.is_set() and len(runs) == len(requests):
+                    break
+        for index, run in runs.items():
+            if not run.stop_reason:
+                run.stop_reason = "cancelled"
+                statistics.finished["cancelled"] += 1
+                yield Finished(index, run)
 
     def sweep(self, *_: Any, **__: Any) -> Iterator[Recorded]:
         """Raises RequestError: a sweep takes too long."""

@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, checks the output files of commands, and manages the cache."""
+"""Writes files completely or not at all, and manages the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from specviz import environment
-from specviz.errors import RequestError, SpecvizError
 
 _HASH = sha256().digest_size
 
@@ -31,31 +30,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
     try:
         partial.write_bytes(data)
         os.replace(partial, path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def check_output(option: str, path: Path | None) -> None:
-    """Check, before a long job begins, that `path`, which the option `option` has named, can be written.
-
-    Raises:
-        RequestError: it is a folder, its folder is missing, or it may not be written.
-    """
-    if path is None:
-        return
-    if path.is_dir() or not path.parent.is_dir():
-        raise RequestError(f"{option} cannot be written there: name a file in a folder that exists.")
-    if not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
-        raise RequestError(f"{option} may not be written there: name a file in a folder of your own.")
-
-
-def write_output(path: Path, text: str) -> None:
-    """As `write_whole`; raises SpecvizError if it cannot be written."""
-    try:
-        write_whole(path, text)
     except OSError as error:
-        raise SpecvizError(f"{path.name} could not be written: {error.strerror or error}.") from error
+        partial.unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
 
 
 def json_lines(path: Path) -> Iterator[Any]:

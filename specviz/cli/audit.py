@@ -11,7 +11,7 @@ import typer
 
 from specviz.cli.options import Json, Markdown, asks, choices, command_line
 from specviz.cli.terminal import interrupt
-from specviz.files import write_output
+from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
 _ENGINES = "specviz, transformers, flashspec, llama-cpp-python (default: all installed ones), a URL, or module:function."
@@ -52,9 +52,9 @@ def audit(
         found = auditing.audit(pair, options, progress, stop)
     text = auditing.markdown(found, options, about)
     if markdown:
-        write_output(markdown, text)
+        write_whole(markdown, text)
     else:
         print(text, end="")
     if json:
-        write_output(json, auditing.to_json(found, options, about))
+        write_whole(json, auditing.to_json(found, options, about))
     return int(any(each.finding.departs for each in found))

@@ -10,7 +10,7 @@ import typer
 
 from specviz.cli.options import Json, Markdown, asks, choices, command_line
 from specviz.cli.terminal import interrupt, print_table
-from specviz.files import write_output
+from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
 
@@ -47,7 +47,7 @@ def bench(
         print_table(found.rows())
         print("", *found.sentences(), sep="\n")
         if json:
-            write_output(json, found.to_json())
+            write_whole(json, found.to_json())
         if markdown:
-            write_output(markdown, found.markdown())
+            write_whole(markdown, found.markdown())
         return 0 if found.complete else 130

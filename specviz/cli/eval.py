@@ -11,7 +11,7 @@ import typer
 
 from specviz.cli.options import Pair, UnsafeCode, asks, with_settings, writes
 from specviz.cli.terminal import interrupt
-from specviz.files import write_output
+from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
 _WRITTEN = ("results", "groups", "n-shot", "n-samples", "versions")
@@ -76,5 +76,5 @@ def evaluate(
     if as_json:
         record = {"model": model.get_model_info(), "limit": limit}
         record |= {name: results[name] for name in _WRITTEN if name in results}
-        write_output(as_json, json.dumps(record, ensure_ascii=False, indent=1, default=str) + "\n")
+        write_whole(as_json, json.dumps(record, ensure_ascii=False, indent=1, default=str) + "\n")
     return 0

@@ -11,8 +11,8 @@ import typer
 
 from specviz.cli.options import Device, Dtype, asks, choices
 from specviz.cli.terminal import interrupt, print_table
-from specviz.errors import PairError, RequestError
-from specviz.files import write_output
+from specviz.errors import PairError
+from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
 _NAMES = "Folders, hub names or pairs; the verifier last. A pair alone stands for both its models."
@@ -48,10 +48,7 @@ def fit(
     options, specs = FitOptions(**choices(context.params, FitOptions)), candidates(names)
     items, where = options.items(), str(find_device(device))
     if out:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RequestError("--out cannot be made there: name a folder.") from error
+        out.mkdir(parents=True, exist_ok=True)
     about: dict[str, Any] = {
         "models": f"{', '.join(each.drafter_name for each in specs)} → {specs[0].verifier_name}",
         "prompts": f"{len(items)}, up to {options.tokens} tokens each",
@@ -92,6 +89,6 @@ def fit(
         print_table(report.overview(results))
     print(*notes, sep="\n", end="\n" if notes else "")
     if out:
-        write_output(out / "report.md", report.markdown(results, notes, about))
-        write_output(out / "report.json", report.to_json(results, notes, about))
+        write_whole(out / "report.md", report.markdown(results, notes, about))
+        write_whole(out / "report.json", report.to_json(results, notes, about))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from specviz.app.settings import CONTROLS
-from specviz.files import check_output
+from specviz.errors import RequestError
 from specviz.schema.settings import SETTINGS, Setting
 
 
@@ -26,8 +27,12 @@ def asks(about: str, default: object = None, metavar: str = "N", *names: str, lo
 def writes(about: str, *names: str) -> Any:
     """An option for an output file, which is checked before the command begins."""
 
-    def check(option: typer.CallbackParam, path: Path | None) -> Path | None:
-        check_output(option.opts[0], path)
+    def check(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
+        option = parameter.opts[0]
+        if path and (path.is_dir() or not path.parent.is_dir()):
+            raise RequestError(f"{option} cannot be written there: name a file in a folder that exists.")
+        if path and not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+            raise RequestError(f"{option} may not be written there: name a file in a folder of your own.")
         return path
 
     return typer.Option(*names, metavar="FILE", help=f"{about}.", callback=check)

@@ -23,7 +23,7 @@ from specviz.analysis.sweep.sweep import Sweep
 from specviz.cli.options import command_line
 from specviz.cli.terminal import interrupt, print_table
 from specviz.errors import RequestError, SpecvizError
-from specviz.files import write_output
+from specviz.files import write_whole
 from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
 from specviz.runtime.cpu.threads import set_budget
@@ -159,14 +159,14 @@ class SweepJob:
             )
         print_table(table(recorded.results))
         if csv:
-            write_output(csv, recorded.results.to_csv())
+            write_whole(csv, recorded.results.to_csv())
         if markdown:
             pictures = {}
             for temperature in recorded.results.temperatures:
                 file = self._folder.folder / f"rejection-rate-{temperature:g}.svg"
-                write_output(file, picture(recorded.results, temperature))
+                write_whole(file, picture(recorded.results, temperature))
                 pictures[temperature] = Path(os.path.relpath(file, markdown.parent))
-            write_output(markdown, report(recorded, pictures))
+            write_whole(markdown, report(recorded, pictures))
 
 
 def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:

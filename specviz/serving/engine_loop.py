@@ -71,7 +71,7 @@ class EngineLoop:
         if is_idle and not messages:
             give_back_memory()
         self._has_worked = not is_idle or bool(messages)
-        for function in messages:
+        for function, _ in messages:
             function()
         self._count_load()
 

@@ -33,16 +33,8 @@ class Inbox:
         if refuse and self._is_closed:  # if it closes after this line, `close` refuses the message
             self._refuse_all()
 
-    def receive(self, timeout: float | None) -> list[Function]:
-        """All functions. If there are none, waits up to `timeout` seconds (None: without limit) for one."""
-        return [function for function, _ in self._take(timeout)]
-
-    def close(self) -> None:
-        """Refuse all messages not yet received, and all later ones."""
-        self._is_closed = True
-        self._refuse_all()
-
-    def _take(self, timeout: float | None) -> list[tuple[Function, Refuse | None]]:
+    def receive(self, timeout: float | None) -> list[tuple[Function, Refuse | None]]:
+        """All messages. If there are none, waits up to `timeout` seconds (None: without limit) for one."""
         messages = []
         try:
             messages.append(self._messages.get(timeout=timeout))
@@ -51,8 +43,13 @@ class Inbox:
         except Empty:
             return messages
 
+    def close(self) -> None:
+        """Refuse all messages not yet received, and all later ones."""
+        self._is_closed = True
+        self._refuse_all()
+
     def _refuse_all(self) -> None:
-        for _, refuse in self._take(timeout=0):
+        for _, refuse in self.receive(timeout=0):
             if refuse:
                 refuse(EngineError(STOPPED))
 

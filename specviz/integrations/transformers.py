@@ -214,9 +214,8 @@ def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
 
 def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
     """Raise RequestError if there are model inputs other than ids at positions from 0."""
-    given = {name: value for name, value in model_kwargs.items() if value is not None}
-    if given.get("mm_encoder_outputs") == {}:  # a multimodal model with text only
-        del given["mm_encoder_outputs"]
+    # A multimodal model with text only has empty encoder outputs.
+    given = {name: value for name, value in model_kwargs.items() if value is not None and value != {}}
     mask = given.get("attention_mask", torch.ones_like(input_ids))
     positions = given.get("position_ids")
     for name in given.keys() - {*_OF_NO_EFFECT, "attention_mask", "position_ids"}:

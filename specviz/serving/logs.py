@@ -91,8 +91,9 @@ class _Handler(logging.StreamHandler):
         head = {"level": record.levelname, "logger": record.name, "event": _event(record)}
         if self._is_json:
             failed = {"error": error} if error else {}
-            return json.dumps({"time": time.isoformat()} | head | fields | failed)
-        line = [f"{time:%H:%M:%S}", *head.values(), *(f"{k}={json.dumps(v)}" for k, v in fields.items())]
+            return json.dumps({"time": time.isoformat()} | head | fields | failed, default=str)
+        line = [f"{time:%H:%M:%S}", *head.values()]
+        line += [f"{name}={json.dumps(value, default=str)}" for name, value in fields.items()]
         return "\n".join([" ".join(line), *(f"  {each}" for each in error)])
 
 

@@ -45,9 +45,6 @@ class HarnessModel(TemplateLM):
         self,
         pair: ModelPair | str = DEFAULT_PAIR,
         *,
-        temperature: float = 0.0,
-        seed: int = 0,
-        max_gen_toks: int = 256,
         max_sequences: int = 32,
         progress: Progress = silent,
         stop: threading.Event | None = None,
@@ -57,21 +54,18 @@ class HarnessModel(TemplateLM):
 
         Args:
             pair: a loaded pair, or a key of the registry.
-            temperature: used for tasks that set none, and for likelihoods, for which 0 is replaced by 1.
-            seed: request n of a call, counted from 0, has seed + n.
-            max_gen_toks: maximum of new tokens, for tasks that set none.
             max_sequences: maximum number of concurrent sequences.
             progress: called after each request.
             stop: ends a call within a round.
-            settings: `method`, `lenience`, `draft_length` and `repetition_penalty`, as in `Request`.
+            settings: as in `Request`, for tasks that do not set them; by default temperature 0 and 256 new tokens. For
+                likelihoods, temperature 0 is replaced by 1. Request n of a call, counted from 0, has seed + n.
 
         Raises:
             RequestError: a value is out of its range.
             PairError: the pair cannot be loaded.
         """
         super().__init__()
-        settings |= {"temperature": temperature, "seed": seed, "max_new_tokens": max_gen_toks}
-        self._request = Request(token_ids=[0], **settings)
+        self._request = Request(token_ids=[0], **{"temperature": 0.0, "max_new_tokens": 256} | settings)
         self.pair = load_pair(pair, progress=progress) if isinstance(pair, str) else pair
         self.tokenizer = self.pair.tokenizer
         self._engine = Engine(self.pair, max_sequences=max_sequences)

@@ -68,17 +68,6 @@ def cache_directory() -> Path:
     return Path.home() / ".cache" / "specviz"
 
 
-def private_directory(path: Path) -> Path | None:
-    """Make the folder `path` if missing, and return it; None unless this user owns it and nobody else can write to it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
-    except OSError:
-        return None
-    return path if stat.S_ISDIR(found.st_mode) and _is_private(found) else None
-
-
 def _is_private(found: os.stat_result) -> bool:
     """Whether this user is the owner and nobody else may write; True on systems without user ids."""
     if not hasattr(os, "getuid"):

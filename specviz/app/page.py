@@ -54,9 +54,6 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
     with GuardedBlocks(
         title=TITLE,
         analytics_enabled=False,
-        max_size=service.limits.max_sequences + service.limits.queue,
-        answers=lambda queue: Answers(queue, service.limits.per_address, client_address),
-        api_open=False,  # otherwise gradio lets everybody bypass the queue
     ) as page:
         Bar(elem_id="bar")
         address = Address(elem_id="address")
@@ -84,6 +81,11 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         wire_pairs(page, service, [generate.settings["pair"], compare.settings["pair"], swept_pair])
         wire_opening(page, service.limits, address, banner, tabs, learn, generate, compare)
         wire_api(service)
+    page.queue(
+        max_size=service.limits.max_sequences + service.limits.queue,
+        api_open=False,  # otherwise gradio lets everybody bypass the queue
+        answers=lambda queue: Answers(queue, service.limits.per_address, client_address),
+    )
     return page
 
 

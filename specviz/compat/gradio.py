@@ -22,7 +22,7 @@ from gradio.route_utils import API_PREFIX, FnIndexInferError, get_root_url
 from gradio.routes import templates
 from gradio.state_holder import SessionState
 from gradio_client.utils import traverse
-from jinja2 import BaseLoader
+from jinja2 import FunctionLoader
 
 from specviz.compat.gradio_answers import Answers
 from specviz.errors import SpecvizError
@@ -205,37 +205,20 @@ def event_data(event: gr.EventData) -> Any:
 class LastingBlocks(gr.Blocks):
     """Blocks for a page that is served for weeks: they store little about events and sessions, and their queue never stops."""
 
-    def __init__(
-        self,
-        *,
-        max_size: int | None = None,
-        api_open: bool | None = None,
-        answers: Callable[[Any], Answers] = Answers,
-        **options: Any,
-    ) -> None:
-        """Make blocks. `max_size` and `api_open` are options of `queue`, `answers` holds the queue's answers, `options` go to `gr.Blocks`.
-
-        Gradio calls `queue` when it makes the blocks, so its options must be known before. A later call makes another queue.
-        """
-        self._answers = answers
-        self._queue_options = {"max_size": max_size, "api_open": api_open}
-        super().__init__(**options)
-
     def get_block_name(self) -> str:
         """The name of `gr.Blocks`: the browser knows no other."""
         return "blocks"
 
-    def queue(self, *args: Any, **options: Any) -> LastingBlocks:
-        """Gradio's queue and sessions, with the changes below."""
-        super().queue(*args, **self._queue_options | options)
+    def queue(self, *args: Any, answers: Callable[[Any], Answers] = Answers, **options: Any) -> LastingBlocks:
+        """Gradio's queue and sessions, with the changes below; `answers` holds the queue's answers."""
+        super().queue(*args, **options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
         # After every event gradio tabulates the last ten thousand, for figures that are not shown here.
         queue.ANALYTICS_MAX_EVENTS, queue.ANAYLTICS_CACHE_FREQUENCY = 1, sys.maxsize
         # Gradio polls a thousand times a second, which takes a twelfth of the GIL while texts are written. This delays events by 5 ms.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
-        survive_gone_sessions(queue)
-        self._answers(queue)
+        answers(queue)
         return self
 
     async def postprocess_data(
@@ -269,15 +252,6 @@ class _SessionWithoutValues(SessionState):
         without: Any = SimpleNamespace(default_config=blocks.default_config, blocks={})
         super().__init__(without)
 
-    @property
-    def config_values(self) -> dict[int, Any]:
-        """Always empty."""
-        return {}
-
-    @config_values.setter
-    def config_values(self, values: dict[int, Any]) -> None:
-        pass
-
     def __setitem__(self, key: int, value: Any) -> None:
         """Store only values of `gr.State`, and components whose settings have changed, such as choices.
 
@@ -286,6 +260,7 @@ class _SessionWithoutValues(SessionState):
         block = self.blocks_config.blocks.get(key)
         if block is None or block.stateful or _settings(value) != _settings(block):
             super().__setitem__(key, value)
+            self.config_values.clear()
 
     def _update_config(self, key: int) -> None:
         pass
@@ -296,19 +271,6 @@ class _SessionWithoutValues(SessionState):
 
 def _settings(block: Block) -> dict[str, Any]:
     return {name: each for name, each in block.constructor_args.items() if name not in ("value", "render")}
-
-
-def survive_gone_sessions(queue: Any) -> None:
-    """Keep the queue running after a message for a session that has just ended; gradio's would stop for everybody."""
-    send = queue.send_message
-
-    def send_if_there(event: Any, message: Any) -> None:
-        try:
-            send(event, message)
-        except KeyError:
-            event.alive = False
-
-    queue.send_message = send_if_there
 
 
 # ---- the page in the browser (6.30)
@@ -332,26 +294,21 @@ def serve_head(page: gr.Blocks, html: str) -> None:
     sites that preview links never see it.
     """
     _heads[page.app_id] = html
-    if not isinstance(templates.env.loader, _Headed):
-        templates.env.filters["specviz_head"] = lambda app: _heads.get(app, "")
-        templates.env.loader = _Headed(templates.env.loader)
+    if "specviz_head" in templates.env.filters:
+        return
+    loader: Any = templates.env.loader
+
+    def with_head(name: str) -> str:
+        source = _SOCIAL.sub(
+            r"{% if not (HEAD) %}\g<0>{% endif %}", loader.get_source(templates.env, name)[0]
+        )
+        return _BASE.sub(r"\g<0>{{ HEAD | safe }}", source).replace("HEAD", "config.app_id | specviz_head")
+
+    templates.env.filters["specviz_head"] = lambda app: _heads.get(app, "")
+    templates.env.loader = FunctionLoader(with_head)
 
 
 _heads: dict[int, str] = {}
 """By the id of the app."""
 _SOCIAL = re.compile(r"<meta\s+(?:property=\"og:|name=\"twitter:)[^>]*>")
 _BASE = re.compile(r"<base [^>]*>")
-_HEAD = "config.app_id | specviz_head"
-
-
-class _Headed(BaseLoader):
-    """Gradio's templates, with our head added. Pages with such a head lose gradio's tags for link previews."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def get_source(self, environment: Any, template: str) -> Any:
-        """The template's changed text; then, as jinja2 wants them, its file name and a function that says whether it is up to date."""
-        source, *more = self._loader.get_source(environment, template)
-        source = _SOCIAL.sub(lambda tag: f"{{% if not ({_HEAD}) %}}{tag[0]}{{% endif %}}", source)
-        return _BASE.sub(lambda tag: f"{tag[0]}\n{{{{ {_HEAD} | safe }}}}", source), *more

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +43,6 @@ class Answers(OrderedDict[str, Any]):
         """Hold the messages of `queue`, of at most `most_of_address` events per address; `address_of` gives the address of a client."""
         super().__init__()
         self._queue, self._most_of_address, self._address_of = queue, most_of_address, address_of
-        self._address: dict[str, str] = {}  # that began each session with events
         self._push, queue.push = queue.push, self.push
         self._timer: asyncio.TimerHandle | None = None
         self.bytes = 0
@@ -52,20 +51,20 @@ class Answers(OrderedDict[str, Any]):
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
         """Queue an event as gradio does; if there are too many, answer as if the queue were full."""
-        held = self._queue.pending_event_ids_session
-        self._address = {session: address for session, address in self._address.items() if held.get(session)}
-        count: Counter[str] = Counter()
-        for session, address in self._address.items():
-            count[address] += len(held[session])
-        address = self._address_of(request.client)
-        if count.total() >= MOST_EVENTS:
+        held, address = self._queue.pending_event_ids_session, self._address_of(request.client)
+        if sum(map(len, held.values())) >= MOST_EVENTS:
             return False, FULL, "queue_full"
-        if address and count[address] >= self._most_of_address:
+        its_own = sum(len(held[session]) for session, box in self.items() if box.address == address)
+        if address and its_own >= self._most_of_address:
             return False, FULL_FOR_ADDRESS.format(self._most_of_address), "queue_full"
         answer = await self._push(body, request, username)
-        if held.get(body.session_hash):
-            self._address.setdefault(body.session_hash, address)
+        if box := self.get(body.session_hash):
+            box.address = box.address or address
         return answer
+
+    def __missing__(self, session: str) -> asyncio.Queue[Any]:
+        """A queue that is not stored: without one, gradio's would stop for everybody at a message for a session that has just ended."""
+        return asyncio.Queue()
 
     def __setitem__(self, session: str, value: Any) -> None:
         super().__setitem__(session, _Box(self, session))
@@ -120,6 +119,7 @@ class _Box(asyncio.Queue[Any]):
         super().__init__()
         self._answers, self._session = answers, session
         self.bytes = _MESSAGE_BYTES
+        self.address = ""  # of the client that began the session
         self.is_awaited = False
         self.touch()
 

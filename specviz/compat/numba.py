@@ -1,17 +1,15 @@
 """The private names of numba that SpecViz needs, as of 0.68.
 
-Compiled functions are cached under a hash of everything that they are made of. numba's own cache has three faults: it checks only one
-file's date, so it misses changes in other files or in the processor's features; it does not support functions made by functions; and
-before it reads a function it loads all of numba's compiler, for half a second or more.
+Compiled functions are cached under a hash of everything that they are made of, in files that only their owner can write: they are pickles.
+numba's own cache has three faults: it checks only one file's date, so it misses changes in other files or in the processor's features; it
+does not support functions made by functions; and before it reads a function it loads all of numba's compiler, for half a second or more.
 """
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -31,9 +29,7 @@ from numba.core.serialize import dumps
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from specviz.files import cache_directory, private_directory, read_intact, write_intact
-
-log = logging.getLogger(__name__)
+from specviz.files import cache_directory, read_intact, write_intact
 
 _config: Any = numba.config  # its attributes are set at run time
 
@@ -105,8 +101,7 @@ class CompiledFunction:
     """A function as machine code.
 
     Attributes:
-        address: address of a C function that takes int64 arguments and returns an int64 or nothing; valid while this object lives.
-        was_cached: whether it was read from the cache, not compiled.
+        address: of a C function that takes int64 arguments and returns an int64 or nothing; valid while this object lives.
     """
 
     def __init__(
@@ -115,18 +110,15 @@ class CompiledFunction:
         """Compile `function`, or read it from the cache.
 
         Args:
-            function: the function.
-            arguments: number of its arguments.
+            function, arguments: the function, and the number of its arguments.
             returns: whether it returns an int64.
-            name: its name in the cache.
-            sources: `digest` of all code that it is made of.
+            name, sources: its name in the cache, and the `digest` of all code that it is made of.
         """
         result = types.int64 if returns else types.void
         self._compiled: Any = CFunc(function, ((types.int64,) * arguments, result), {}, {})
         with _cached_as(self._compiled, name, sources):
             self._compiled.compile()
         self.address: int = self._compiled.address or 0
-        self.was_cached: bool = bool(self._compiled.cache_hits)
 
 
 def compiled_for_python(
@@ -140,16 +132,6 @@ def compiled_for_python(
     return compiled
 
 
-@cache
-def _folder(path: Path) -> Path | None:
-    """The folder of cached machine code; if others could write to it, logs a warning and returns None."""
-    if (folder := private_directory(path)) is None:
-        log.warning(
-            "%s is not a folder that its owner alone can write: code is compiled anew at every start", path
-        )
-    return folder
-
-
 @contextmanager
 def _cached_as(compiled: Any, name: str, sources: str) -> Iterator[None]:
     """Compiling `compiled` in this block reads or writes the cache, and numba numbers its functions from the cache key on.
@@ -158,8 +140,7 @@ def _cached_as(compiled: Any, name: str, sources: str) -> Iterator[None]:
     functions that two others had compiled, equal numbers would make it call one in place of the other.
     """
     key = sha256(f"{name} {sources} {_OWN_SOURCE} {_target()}".encode()).hexdigest()[:16]
-    if folder := _folder(cache_directory() / "machine-code"):
-        compiled._cache = _Cache(folder / f"{name}-{key}.bin")
+    compiled._cache = _Cache(cache_directory() / "machine-code" / f"{name}-{key}.bin")
     with global_compiler_lock:
         usual = FunctionIdentity._unique_ids
         FunctionIdentity._unique_ids = count(int(key, 16))

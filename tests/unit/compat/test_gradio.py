@@ -44,14 +44,8 @@ def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) ->
 
 
 def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:
-    """The event of a session that is gone is dropped; the queue goes on."""
-    event = SimpleNamespace(alive=True, _id="1", session_hash="gone")
-    page._queue.pending_messages_per_session.pop("gone", None)
-    message: Any = SimpleNamespace(event_id=None)
-    page._queue.send_message(event, message)
-    assert event.alive is False, (
-        "Gradio's queue sends messages in another way: `survive_gone_sessions` may be needless, or without effect."
-    )
+    page._queue.send_message(SimpleNamespace(alive=True, _id="1", session_hash="gone"), Any)
+    assert "gone" not in page._queue.pending_messages_per_session
 
 
 # ---- the page in the browser

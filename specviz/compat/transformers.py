@@ -13,13 +13,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import utils as hub_utils
-from transformers.cache_utils import CacheLayerMixin as CacheLayerMixin
 from transformers.utils import logging
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
-
-# CacheLayerMixin is undocumented. `Cache` accepts only layers of this class.
 
 
 def attention_of(model: PreTrainedModel) -> str | None:

@@ -26,11 +26,6 @@ from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 log = logging.getLogger(__name__)
 
-_WARM_LENGTH, _WARM_WIDTHS = 512, (1, 2, 4, 8, 16)
-"""Passes captured ahead, those of one short text: the number of positions, and of tokens verified at once."""
-_AHEAD_SHARE, _AHEAD_SLOTS, _AHEAD_LENGTH = 0.1, (8, 4, 2, 1), 1024
-"""Buffers reserved ahead, since captures are lost when buffers grow: their share of a GPU's spare memory, the numbers of slots to try,
-and the slots' length."""
 _ADMISSION_SHARE = 0.9
 """The share of a GPU's spare memory that newly admitted sequences may take."""
 _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
@@ -144,24 +139,10 @@ class Batch:
         longest = max(sequence.prompt_length for sequence in sequences)
         return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 
-    @torch.inference_mode()
-    def warm_up(self) -> Iterator[None]:
-        """Measure the pair's pass times, and on a GPU capture ahead the passes that one short text needs; yields after each. Does
-        nothing unless the batch is empty.
-        """
-        if self.sequences:
-            return
-        self.pair.pass_times  # noqa: B018  # measured while no slot is taken
-        if self._gpu is None:
-            return
-        models, most = (self._drafter, self._verifier), _AHEAD_SHARE * spare_memory(self._gpu)
-        for slots in _AHEAD_SLOTS:
-            if sum(model.growth(slots, _AHEAD_LENGTH) for model in models) <= most:
-                for model in models:
-                    model.reserve(slots, _AHEAD_LENGTH)
-                break
-        for model, widths in zip(models, ((1,), _WARM_WIDTHS), strict=True):
-            yield from model.warm_up(1, _WARM_LENGTH, widths)
+    def warm_up(self) -> None:
+        """Measure the pair's pass times, which on a GPU also captures the passes of one short text; only while the batch is empty."""
+        if not self.sequences:
+            self.pair.pass_times  # noqa: B018
 
     # ---- who is in it --------------------------------------------------------------------------------------
 

@@ -31,18 +31,6 @@ def give_back_memory() -> None:
 
 
 def spare_memory(device: torch.device | int) -> int:
-    """Bytes of a GPU that are free, or reserved by torch and unused; excludes those that only captured passes may use."""
+    """Bytes of a GPU that are free, or reserved by torch and unused."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if unused:
-        unused -= _unused_by_captures(device if isinstance(device, int) else device.index)
     return int(torch.cuda.mem_get_info(device)[0] + unused)
-
-
-def _unused_by_captures(index: int | None) -> int:
-    """Bytes that are reserved for captured passes and unused by them."""
-    index = torch.cuda.current_device() if index is None else index
-    return sum(
-        segment["total_size"] - segment["allocated_size"]
-        for segment in torch.cuda.memory_snapshot()
-        if segment["device"] == index and tuple(segment.get("segment_pool_id", ())) not in ((), (0, 0))
-    )

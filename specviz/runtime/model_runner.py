@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from specviz.compat.transformers import attention_of, cache_argument
 from specviz.runtime import attention
 from specviz.runtime.cpu.threads import chosen, limited_to
 from specviz.runtime.cuda.decoder import decoder_of
-from specviz.runtime.cuda.graphs import PLAIN, Graphs
+from specviz.runtime.cuda.graphs import Graphs
 from specviz.runtime.cuda.workspace import Workspace, single_gpu, workspace
 from specviz.runtime.kv_cache import GRAIN, KVCache, power
 from specviz.runtime.runner import Model, PassInputs, Runner
@@ -62,7 +60,6 @@ class ModelRunner(Runner):
         )
         self._workspace = workspace
         self._held: Workspace | None = None
-        self._threads = chosen(model)
         self.device = embedding.weight.device
         if self.device.type == "cpu":
             self.chunk = _CPU_CHUNK
@@ -78,8 +75,9 @@ class ModelRunner(Runner):
 
     def admit(self, owners: list[Any], length: int) -> slice:
         """See `Runner.admit`; the first owners get the workspace, if it is free."""
-        if not self.owners:
-            self._acquire()
+        if not self.owners and self._workspace is not None and self._workspace.acquire(self):
+            self._cache, self._held = self._workspace.cache, self._workspace
+            self._cache.used = 0  # a holder that was collected has not released its slots
         return super().admit(owners, length)
 
     def clear(self) -> None:
@@ -99,19 +97,6 @@ class ModelRunner(Runner):
         if self._workspace is not None and self._workspace.is_free_for(self):
             cache = self._workspace.cache
         return cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
-
-    def _acquire(self) -> None:
-        """Use the workspace, if there is one and it is free."""
-        if self._workspace is not None and self._workspace.acquire(self):
-            self._cache, self._held = self._workspace.cache, self._workspace
-            self._cache.used = 0  # a holder that was collected has not released its slots
-
-    def reserve(self, slots: int, length: int) -> None:
-        """See `Runner.reserve`: buffers of a workspace."""
-        self._acquire()
-        if self._held is not None:
-            self._cache.reserve(slots, length, fresh=True)
-        self.clear()
 
     def reading_bytes(self, visible: int) -> int:
         """See `Runner.reading_bytes`: the widest layer's activations, and its mask."""
@@ -164,7 +149,7 @@ class ModelRunner(Runner):
         visible = -(-visible // GRAIN) * GRAIN
         self._cache.write_to(slots, index, visible)
         model = self._model if scores else self._model.base_model
-        with limited_to(self._threads.of(tokens.numel())) if self._threads else nullcontext():
+        with limited_to(chosen(self._model, tokens.numel())):
             output = model(
                 input_ids=tokens,
                 position_ids=positions,
@@ -187,20 +172,6 @@ class ModelRunner(Runner):
         shape = rows, columns, seen, self.vocabulary_size
         logits = graphs.run(shape, partial(self._pair_logits, slots=None, visible=seen), padded)
         return logits[:count, :width]
-
-    def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
-        """See `Runner.warm_up`."""
-        owners: list[Any] = list(range(slots))
-        self.admit(owners, length)
-        try:
-            for width, visible in product(widths, _views(length)) if self._held is not None else ():
-                tokens = torch.zeros(slots, width, dtype=torch.long, device=self.device)
-                positions = (visible - width + torch.arange(width, device=self.device)).expand(slots, -1)
-                for _ in range(PLAIN + 1):
-                    self.forward(tokens, positions, visible=visible)
-                yield
-        finally:
-            self.clear()
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
         """The 4-D mask, or one for each type of layer if there are two: a query sees positions at or before its own, within the window."""
@@ -287,8 +258,3 @@ def _is_small(tokens: Tensor) -> bool:
     """Whether a pass over tokens [B, n] is so small that launching its kernels takes about as long as running them."""
     slots, width = tokens.shape
     return width <= _WIDEST and power(slots) * power(width) <= _LARGEST
-
-
-def _views(length: int) -> list[int]:
-    """Numbers of positions that captured passes see, up to `length`."""
-    return [_SHORTEST << step for step in range(length.bit_length()) if _SHORTEST << step < length] + [length]

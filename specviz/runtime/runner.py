@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -199,21 +199,9 @@ class Runner(ABC):
         """Write the first `length` positions of what `save` returned into a slot, which then need not be prefilled."""
         self._cache.restore(slot, saved, length)
 
-    # ---- on a GPU: buffers that outlive their owners, and passes captured over them --------------------------
-
-    def reserve(self, slots: int, length: int) -> None:  # noqa: B027  # most runners have no such buffers
-        """Allocate buffers ahead, where they outlive their owners. Only while there are no owners."""
-
     def reading_bytes(self, visible: int) -> int:
-        """Bytes a prefill pass takes for each token, beside the KV cache."""
+        """Bytes a prefill pass takes on a GPU for each token, beside the KV cache."""
         return 0
-
-    def warm_up(self, slots: int, length: int, widths: Sequence[int]) -> Iterator[None]:
-        """Capture the passes over so many slots, for each number of tokens in `widths`, up to `length` positions; yields after each pass.
-
-        Only while there are no owners; does nothing where passes are not captured.
-        """
-        yield from ()
 
 
 class Model(Protocol):

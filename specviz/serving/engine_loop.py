@@ -19,7 +19,6 @@ from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
 from specviz.errors import BROKEN, BusyError, EngineError, SpecvizError, is_out_of_memory
 from specviz.models.pair import ModelPair
-from specviz.progress import Progress
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.serving import policy
@@ -96,10 +95,9 @@ class EngineLoop:
             self._statistics.refused += len(group.sequences)
             group.publish(error.with_traceback(None))
 
-    def warm_up(self, progress: Progress) -> None:
+    def warm_up(self) -> None:
         """As `SharedEngine.warm_up`."""
-        for count, _ in enumerate(self._batch.warm_up(), 1):
-            progress(1.0, f"Getting the GPU ready: forward pass {count}")
+        self._batch.warm_up()
 
     def close(self) -> None:
         """End the loop."""

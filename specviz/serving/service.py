@@ -342,7 +342,7 @@ class Service:
             check_tokens=limits.check_tokens,
         )
         try:
-            engine.warm_up(report)
+            engine.warm_up()
         except Exception as error:  # a request is served nevertheless, or raises the error itself
             # only its type is logged: the error would hold memory
             fields = {"pair": key, "failure": type(error).__name__}

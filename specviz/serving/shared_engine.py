@@ -20,7 +20,6 @@ from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import CheckTokens, Sequence
 from specviz.models.pair import ModelPair
 from specviz.models.tokenizer import TokenLabels, encoding
-from specviz.progress import Progress
 from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
 from specviz.serving.inbox import Inbox, answer
@@ -113,9 +112,9 @@ class SharedEngine(BaseEngine):
         finally:
             del future  # an exception's traceback refers to this frame: a reference cycle
 
-    def warm_up(self, progress: Progress) -> None:
+    def warm_up(self) -> None:
         """Prepare the device so that the first text is as fast as later ones (`Batch.warm_up`)."""
-        self.call(partial(self._loop.warm_up, progress))
+        self.call(self._loop.warm_up)
 
     def _submit(self, group: SequenceGroup[Sequence]) -> None:
         submit = partial(self._loop.submit, group, time.monotonic(), self.seconds)

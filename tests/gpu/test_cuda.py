@@ -162,7 +162,7 @@ def shared(engine: Engine) -> Iterator[SharedEngine]:
 def test_a_shared_engine_writes_what_each_gets_alone(engine: Engine, shared: SharedEngine) -> None:
     """Law 3."""
     requests = mixed(18)
-    shared.warm_up(lambda fraction, text: None)
+    shared.warm_up()
     together = list(shared.generate(requests))
     differing(engine, requests, {"alone": alone(engine, requests), "shared": together})
 

@@ -1,6 +1,7 @@
-"""Chooses how many threads a forward pass takes on the CPU: the fastest number, measured when a pair is loaded.
+"""Chooses how many threads a forward pass takes on the CPU.
 
-Waking a thread takes longer than a small product. Large passes take all threads.
+Waking a thread takes longer than a small product: passes of few tokens take the fastest number, measured when a pair is loaded. Larger
+ones take all threads.
 """
 
 from __future__ import annotations
@@ -8,33 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-_SMALL, _LARGE = 2, 32
-"""Tokens of the two passes that are timed; a pass counts as small up to the geometric mean of the two."""
+_FEW, _TIMED = 8, 2
+"""Most tokens of a pass for which a number of threads is chosen, and tokens of the passes that are timed for it."""
 _REPETITIONS = 2
 _WORTHWHILE = 0.9
 """More threads are taken only where they save a tenth of the time: others may want them."""
-
-
-@dataclass(frozen=True)
-class Threads:
-    """Threads for a pass of few tokens, of more, and of very many."""
-
-    few: int
-    more: int
-    all: int
-
-    def of(self, tokens: int) -> int:
-        """Threads for a forward pass of so many tokens, all rows together."""
-        if tokens <= (_SMALL * _LARGE) ** 0.5:
-            return self.few
-        return self.more if tokens <= 2 * _LARGE else self.all
 
 
 _budget = torch.get_num_threads()
@@ -60,26 +45,27 @@ def set_budget(count: int) -> None:
     torch.set_num_threads(count)
 
 
-_chosen: WeakKeyDictionary[nn.Module, Threads] = WeakKeyDictionary()
+_chosen: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def choose(model: nn.Module) -> None:
-    """Measure the best `Threads` for a language model on the CPU, and remember them; does nothing on other devices."""
+    """Measure how many threads a language model's small passes take on the CPU; does nothing on other devices."""
     if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
         return
 
     @torch.inference_mode()
-    def run(tokens: int, count: int) -> None:
+    def run(count: int) -> None:
         with limited_to(count):
-            model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
+            model(torch.zeros(1, _TIMED, dtype=torch.long), use_cache=False)
 
-    few, more = (quickest(partial(run, tokens), worth_trying(_budget)) for tokens in (_SMALL, _LARGE))
-    _chosen[model] = Threads(few, more, _budget)
+    _chosen[model] = quickest(run, worth_trying(_budget))
 
 
-def chosen(model: nn.Module) -> Threads | None:
-    """The `Threads` chosen for a model; None if none were."""
-    return _chosen.get(model)
+def chosen(model: nn.Module, tokens: int) -> int:
+    """Threads for a model's forward pass over so many tokens, all rows together: torch's number unless `choose` has measured."""
+    if model not in _chosen:
+        return torch.get_num_threads()
+    return _chosen[model] if tokens <= _FEW else _budget
 
 
 def fastest(run: Callable[[], object], repetitions: int) -> float:

@@ -144,7 +144,9 @@ class Decoder:
     def prepare(self, cache: KVCache) -> None:
         """Allocate a cache's buffers and the rotary tables for its positions: captured passes may not allocate."""
         weight = self._layers[0].heads[0]
-        cache.allocate(len(self._layers), weight.new_empty(0, self._key_heads, 0, self._size))
+        like = weight.new_empty(0, self._key_heads, 0, self._size)
+        for number in range(len(self._layers)):
+            cache.layer(number, like, like)
         if not self._rotary or len(self._rotary[-1][0]) <= cache.length:
             positions = torch.arange(power(cache.length + 1), device=weight.device)[None]
             like = torch.empty(0, dtype=torch.float32, device=weight.device)
@@ -212,8 +214,8 @@ class Decoder:
         sharing = self._heads // self._key_heads
         blocks = -(-columns * sharing // _QUERIES)
         shape = {"HEADS": self._heads, "SIZE": self._size}
-        for layer, cached in zip(self._layers, cache.layers, strict=True):
-            keys, values = cached.keys[slots], cached.values[slots]
+        for layer, buffers in zip(self._layers, cache.buffers.values(), strict=True):
+            keys, values = (buffer[slots] for buffer in buffers)
             steps = keys.stride(0), keys.stride(1)
             biases = layer.biases or layer.heads
             norms = layer.head_norms or (layer.norm, layer.norm)

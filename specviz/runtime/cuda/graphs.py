@@ -1,8 +1,8 @@
 """Forward passes captured as CUDA graphs: a thousand small kernels, launched as one.
 
 A shape is captured at its third pass; the first two run kernel by kernel, which a capture needs as warm-up anyway. A
-capture is used only if its first replay agrees with the plain pass. Failures are logged. After an error the capture is tried
-again later, unless memory ran out; after three errors in a row no more captures are made, and those made are still used.
+capture is used only if its first replay agrees with the plain pass. A shape that failed is not tried again, and after three
+failures in a row no more captures are made; those made are still used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from specviz.compat.torch import end_failed_capture
-from specviz.errors import is_out_of_memory
 from specviz.runtime.memory import capturing
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ Shape = tuple[int, ...]
 PLAIN = 2
 """Passes of a shape before it is captured: most shapes do not come back."""
 STRIKES = 3
-"""Errors in a row, other than for lack of memory, after which no more captures are made."""
+"""Failures in a row after which no more captures are made."""
 MOST = 128
 """Most captures held at once. Each takes some megabytes for a thousand kernels' arguments."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -85,32 +84,26 @@ class Graphs:
     def _capture(
         self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor], expected: Tensor
     ) -> None:
-        """Capture a shape; stores None instead if it is not to be tried again."""
+        """Capture a shape; stores None instead if that fails."""
         own, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
         try:
             captured = _Captured(graph, own, self._output(expected))
             self._record(captured, forward, expected.device)
-            if _alike(captured.replay(inputs), expected):
-                self._captured[shape], self._strikes = captured, 0
-                return
-            reason = "its replay differs from the plain pass"
-            self._captured[shape] = None
+            if not _alike(captured.replay(inputs), expected):
+                raise ValueError("its replay differs from the plain pass")
+            self._captured[shape], self._strikes = captured, 0
         except Exception as error:  # the plain pass is done: a failed capture must not fail it
-            reason = str(error).partition("\n")[0]
-            if is_out_of_memory(error):
-                self._captured[shape] = None
-            else:  # perhaps temporary
-                self._strikes += 1
-                self._plain[shape] = 0
+            self._captured[shape] = None
+            self._strikes += 1
+            self._failed.append(graph)
             # Up to torch 2.12 a failed capture leaves the allocator in capture mode.
             with contextlib.suppress(Exception):
                 end_failed_capture(expected.device.index, self._pool)
             self._pool = self._pool if len(self) else None  # see `clear`
-        self._failed.append(graph)
-        log.warning(
-            "a forward pass was not captured; it runs kernel by kernel",
-            extra={"fields": {"shape": list(shape), "reason": reason}},
-        )
+            log.warning(
+                "a forward pass was not captured; it runs kernel by kernel",
+                extra={"fields": {"shape": list(shape), "reason": str(error).partition("\n")[0]}},
+            )
 
     def _output(self, like: Tensor) -> Tensor:
         """The buffer for a result, which captures of about that size share: results are copied from there."""

@@ -14,10 +14,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from specviz import environment
-from specviz.compat.transformers import attention_of
 from specviz.runtime.cuda.graphs import Graphs
 from specviz.runtime.kv_cache import KVCache
 
@@ -65,23 +63,22 @@ def single_gpu(model: nn.Module) -> torch.device | None:
     return next((it for it in devices if it.type == "cuda"), None) if len(devices) == 1 else None
 
 
-_workspaces: WeakKeyDictionary[nn.Module, tuple[object, Workspace]] = WeakKeyDictionary()
+_workspaces: WeakKeyDictionary[nn.Module, tuple[list[int], Workspace]] = WeakKeyDictionary()
 
 
 def workspace(model: nn.Module) -> Workspace | None:
     """The workspace of a model; None where passes are not captured: off a single GPU, or if SPECVIZ_GRAPHS=0.
 
-    A new one if the model's tensors have moved or its attention has changed: captures would use the old ones.
+    A new one if the model's tensors have moved: captures would use the old ones.
     """
     if single_gpu(model) is None or not environment.GRAPHS.value():
         return None
-    attention = attention_of(model) if isinstance(model, PreTrainedModel) else None
-    signature = attention, tuple(tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers()))
+    addresses = [tensor.data_ptr() for tensor in chain(model.parameters(), model.buffers())]
     before, shared = _workspaces.get(model, (None, None))
-    if shared is None or before != signature:
+    if shared is None or before != addresses:
         if shared is not None:
             shared.free_memory()
         shared = Workspace()
-        _workspaces[model] = signature, shared
+        _workspaces[model] = addresses, shared
         weakref.finalize(model, shared.cache.free).atexit = False
     return shared

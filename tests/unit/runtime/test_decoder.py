@@ -104,7 +104,7 @@ def test_padding_goes_to_the_scratch_position() -> None:
     found = decoder.logits(tokens, positions, index, cache, slice(0, 2), 4, SIZE)
     torch.testing.assert_close(found[0], wanted[0], **NEAR)
     torch.testing.assert_close(found[1, :3], wanted[1, :3], **NEAR)
-    assert not cache.layers[0].keys[1, :, 3 : cache.length].any()
+    assert not cache.buffers[0][0][1, :, 3 : cache.length].any()
 
 
 def test_a_small_vocabulary_keeps_its_own_output_layer() -> None:

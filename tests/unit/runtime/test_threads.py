@@ -28,20 +28,21 @@ def test_the_fastest_number_is_taken_if_it_is_worth_its_threads(
     assert threads.quickest(run, [1, 2, 3]) == best
 
 
-def test_a_pass_takes_the_threads_chosen_and_restores_the_number(tmp_path: Path) -> None:
+def test_a_pass_takes_the_threads_chosen_and_restores_the_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, seen = tiny_model("llama", 60, 0, tmp_path), list[int]()
     before = torch.get_num_threads()
     threads.choose(model)
-    found = threads.chosen(model)
-    assert found is not None
-    assert 1 <= found.few <= found.all == threads.budget()
-    threads._chosen[model] = threads.Threads(few=1, more=2, all=3)
+    assert 1 <= threads.chosen(model, 8) <= threads.chosen(model, 9) == threads.budget()
+    monkeypatch.setattr(threads, "_budget", 3)
+    threads._chosen[model] = 1
     model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
     runner = ModelRunner(model, 60)
     runner.admit([0], 128)
-    for count in (1, 8, 9, 64, 65):
+    for count in (1, 8, 9, 65):
         runner.forward(torch.zeros(1, count, dtype=torch.long), torch.arange(count)[None], visible=count)
-    assert seen == [1, 1, 2, 2, 3]
+    assert seen == [1, 1, 3, 3]
     assert torch.get_num_threads() == before
 
 

@@ -23,7 +23,7 @@ from specviz.engine.scheduler import Scheduler
 from specviz.engine.sequence import Sequence
 from specviz.errors import BusyError, EngineError, RequestError
 from specviz.models.pair import ModelPair
-from specviz.runtime.kv_cache import KVCacheLayer
+from specviz.runtime.kv_cache import KVCache
 from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import AUTO, Request
@@ -499,19 +499,20 @@ def test_without_garbage_collection_nothing_of_a_run_survives_it(
 ) -> None:
     """No cycle holds a sequence or a KV cache: many runs take no more memory than one."""
     engine = start(max_sequences=3) if kind == "shared" else Engine(pair, max_sequences=3)
-    made: dict[type, list[weakref.ref[Any]]] = {Sequence: [], KVCacheLayer: []}
+    sequences, buffers = list[weakref.ref[Any]](), list[weakref.ref[Any]]()
+    init, layer = Sequence.__init__, KVCache.layer
 
-    def note(kind: type) -> None:
-        built = kind.__init__  # type: ignore[misc]
+    def noted_init(self: Sequence, *args: Any, **more: Any) -> None:
+        init(self, *args, **more)
+        sequences.append(weakref.ref(self))
 
-        def init(self: Any, *args: Any, **more: Any) -> None:
-            built(self, *args, **more)
-            made[kind].append(weakref.ref(self))
+    def noted_layer(self: KVCache, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        made = layer(self, *args)
+        buffers.extend(map(weakref.ref, made))
+        return made
 
-        monkeypatch.setattr(kind, "__init__", init)
-
-    note(Sequence)
-    note(KVCacheLayer)
+    monkeypatch.setattr(Sequence, "__init__", noted_init)
+    monkeypatch.setattr(KVCache, "layer", noted_layer)
     for name in ("engine_loop", "recovery"):  # pytest keeps records, and these have errors
         monkeypatch.setattr(logging.getLogger(f"specviz.serving.{name}"), "disabled", True)
     if end == "failed":
@@ -524,9 +525,9 @@ def test_without_garbage_collection_nothing_of_a_run_survives_it(
             if isinstance(engine, SharedEngine):
                 wait_until_idle(engine)
                 engine.call(lambda: None)  # the thread is between two turns
-        assert len(made[Sequence]) == 6
-        assert made[KVCacheLayer]
-        assert [each() for each in itertools.chain(*made.values()) if each() is not None] == []
+        assert len(sequences) == 6
+        assert buffers
+        assert [each() for each in (*sequences, *buffers) if each() is not None] == []
     finally:
         gc.enable()
 

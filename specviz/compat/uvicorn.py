@@ -21,24 +21,16 @@ _REFUSAL = (
 )
 
 
-def bound_connections(
-    config: Any,
-    most: int,
-    most_of_address: int,
-    address_of: Callable[[Any], str],
-    seconds: float = REQUEST_SECONDS,
-    stalled_seconds: float = STALLED_SECONDS,
-) -> None:
+def bound_connections(config: Any, most: int, most_of_address: int, address_of: Callable[[Any], str]) -> None:
     """Limit the connections of a server with this `uvicorn.Config` to `most`, and to `most_of_address` for each address. Connections that
     send no request or read no answer are closed.
 
-    Call it when the server has started; it applies to later connections.
+    Call it when the server has started; it applies to later connections. WebSockets, which the page does not need, are switched off.
     """
     protocol: Any = config.http_protocol_class
 
     class Bounded(protocol):
-        address: str | None = None
-        """None if the connection was refused."""
+        address: str | None = None  # if the connection was refused
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             address = address_of((transport.get_extra_info("peername") or ("",))[0])
@@ -49,7 +41,7 @@ def bound_connections(
                 return
             self.address = address
             super().connection_made(transport)
-            self.loop.call_later(seconds, self._end_if_idle, None)
+            self.loop.call_later(REQUEST_SECONDS, self._end_if_idle, None)
 
         def data_received(self, data: bytes) -> None:
             if self.address is not None:
@@ -61,7 +53,7 @@ def bound_connections(
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self.stalled = self.loop.call_later(stalled_seconds, self.transport.abort)
+            self.stalled = self.loop.call_later(STALLED_SECONDS, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
@@ -75,7 +67,7 @@ def bound_connections(
             if is_idle and self.cycle is before:
                 self.transport.close()
             else:
-                self.loop.call_later(seconds, self._end_if_idle, self.cycle if is_idle else self)
+                self.loop.call_later(REQUEST_SECONDS, self._end_if_idle, self.cycle if is_idle else self)
 
     config.http_protocol_class = Bounded
-    config.ws_protocol_class = None  # the page needs no WebSockets, which are not counted here
+    config.ws_protocol_class = None

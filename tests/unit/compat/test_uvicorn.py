@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from specviz.compat.uvicorn import bound_connections
+from specviz.compat import uvicorn as compat
 from tests.support.serving import free_port
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -40,11 +40,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Of a server for three connections, two of an address, that waits 1.5 s for requests."""
     config = uvicorn.Config(app, port=free_port(), log_level="error", lifespan="off")
     config.load()
-    bound_connections(config, 3, 2, str, seconds=1.5, stalled_seconds=1.5)
+    monkeypatch.setattr(compat, "REQUEST_SECONDS", 1.5)
+    monkeypatch.setattr(compat, "STALLED_SECONDS", 1.5)
+    compat.bound_connections(config, 3, 2, str)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

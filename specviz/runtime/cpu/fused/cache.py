@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from specviz.runtime.cpu.fused.layers import POSITIONS
-from specviz.runtime.cpu.fused.layout import AlignedMemory
-from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES
+from specviz.runtime.cpu.fused.layout import aligned
+from specviz.runtime.cpu.fused.memory import FLOAT_BYTES
 from specviz.runtime.cpu.fused.tables import SLOT
 
 Saved = tuple[np.ndarray, np.ndarray]
@@ -23,8 +23,7 @@ class _Slot:
         """Uninitialised: passes read only what passes wrote. `length` is rounded up to whole blocks."""
         length = -(-length // POSITIONS) * POSITIONS
         count = layers * key_heads * length * size * FLOAT_BYTES
-        memory = AlignedMemory(2 * (count + CACHE_LINE))
-        keys, values = (memory.take(count).view(np.float32) for _ in range(2))
+        keys, values = (aligned(count).view(np.float32) for _ in range(2))
         self.keys = keys.reshape(layers, key_heads, length // POSITIONS, size, POSITIONS)
         self.values = values.reshape(layers, key_heads, length, size)
         self.fields = int(keys.ctypes.data), int(values.ctypes.data), length

@@ -17,10 +17,10 @@ import numpy as np
 
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.cache import FusedCache
-from specviz.runtime.cpu.fused.layout import AlignedMemory, Bytes, arrange, arranged_bytes, inputs
+from specviz.runtime.cpu.fused.layout import Bytes, aligned, arrange, inputs
 from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES
 from specviz.runtime.cpu.fused.products import BLOCK, PANEL_ROWS, Arithmetic, Format, Kernel
-from specviz.runtime.cpu.fused.tables import LAYER, MATRIX, MOST_ROWS, PASS
+from specviz.runtime.cpu.fused.tables import LAYER, MATRICES, MATRIX, MOST_ROWS, PASS
 from specviz.runtime.cpu.fused.vectors import LANES
 from specviz.runtime.cpu.fused.worker_pool import most_threads, worker_pool
 from specviz.runtime.cpu.fused.workers import MOST_THREADS
@@ -98,10 +98,7 @@ class Decoder:
     ) -> None:
         """Arrange the weights; `head` is None if the embedding is also the output layer."""
         self.shape, self.vocabulary, self.threads = shape, len((head or embedding).rows), 1
-        matrices = [embedding, *([head] if head else [])]
-        for layer in layers:
-            matrices += [layer.inputs, layer.output, layer.gate_and_up, layer.down]
-        self._arena = arena = _Arena(arithmetic, sum(map(_size, matrices)))
+        self._arena = arena = _Arena(arithmetic)
         self._table = np.array([self._layer(each) for each in layers], LAYER)
         self._pass = table = np.zeros(1, PASS)
         for name in ("heads", "key_heads", "head_size", "hidden", "inner", "epsilon"):
@@ -111,7 +108,10 @@ class Decoder:
         table["head"] = arena.matrix(head or embedding)
         reading = table["head"] if head is None else np.array(arena.matrix(embedding), MATRIX)
         table["embedding"] = reading["weights"]
-        arena.fill()
+        begin = arena.fill()
+        for matrix in (*map(self._table.__getitem__, MATRICES), table["head"]):
+            matrix["weights"] += begin
+        table["embedding"] += begin
         self._begin()
 
     def _begin(self) -> None:
@@ -137,12 +137,11 @@ class Decoder:
     def _layer(self, layer: LayerWeights) -> tuple[Any, ...]:
         arena = self._arena
         vectors = (layer.attention_norm, layer.mlp_norm, layer.query_norm, layer.key_norm)
-        gate, up = (Weights(rows, layer.gate_and_up.format) for rows in np.split(layer.gate_and_up.rows, 2))
         return (
             *(0 if vector is None else arena.vector(vector) for vector in vectors),
             arena.matrix(layer.inputs, bias=layer.input_bias),
             arena.matrix(layer.output, adds=True),
-            arena.matrix(gate, up),
+            arena.matrix(layer.gate_and_up, parts=2),
             arena.matrix(layer.down, adds=True),
         )
 
@@ -207,61 +206,55 @@ class Decoder:
         return self._buffers
 
 
-def _size(weights: Weights) -> int:
-    """Bytes that an arranged matrix takes, rounded up to a cache line."""
-    size = arranged_bytes(len(weights.rows), inputs(weights.rows, weights.format), weights.format)
-    return -(-size // CACHE_LINE) * CACHE_LINE
-
-
 class _Arena:
-    """Arranged weights, and their addresses."""
+    """Arranged weights in one block of memory: the system may map it in large pages, with small ones a pass reads at a third of the speed."""
 
-    def __init__(self, arithmetic: Arithmetic, size: int) -> None:
-        self._arithmetic, self._memory = arithmetic, AlignedMemory(size)
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self._arithmetic, self._bytes, self.scratch_bytes = arithmetic, 0, 0
         self._vectors: list[np.ndarray] = []
-        self._to_arrange: list[tuple[Bytes, Format, np.ndarray]] = []
-        self.scratch_bytes = 0
+        self._parts: list[tuple[Weights, int, int, int]] = []
 
     def vector(self, values: np.ndarray) -> int:
         """Copy a vector as float32; returns its address."""
         self._vectors.append(np.array(values, np.float32))  # a copy: a view would keep the whole file mapped
         return int(self._vectors[-1].ctypes.data)
 
-    def fill(self) -> None:
-        """Arrange the weights of all matrices, on as many threads as a pass may take: half of the time goes into page faults."""
-        with ThreadPoolExecutor(most_threads()) as pool:
-            largest_first = sorted(self._to_arrange, key=lambda each: -each[0].nbytes)
-            list(pool.map(lambda each: arrange(*each), largest_first))
-        self._to_arrange.clear()
-
     def matrix(
-        self,
-        weights: Weights,
-        other: Weights | None = None,
-        *,
-        bias: np.ndarray | None = None,
-        adds: bool = False,
+        self, weights: Weights, *, parts: int = 1, bias: np.ndarray | None = None, adds: bool = False
     ) -> tuple[int, ...]:
-        """The `MATRIX` of a matrix, which `fill` will arrange.
+        """The `MATRIX` of a matrix, with the offset of its weights from the address that `fill` will return.
 
         Args:
-            other: a second matrix, whose groups of outputs alternate with those of the first.
+            parts: of its rows, whose groups of outputs alternate.
             bias: what outputs start from; 0 where it is None.
             adds: whether outputs are added to those that are there instead.
         """
-        kernel = Kernel(weights.format, self._arithmetic)
-        count, parts = inputs(weights.rows, kernel.weights), [weights, *([other] if other else [])]
-        size = arranged_bytes(len(weights.rows), count, kernel.weights)
-        memory = self._memory.take(size * len(parts))
-        arranged = memory.reshape(-(-len(weights.rows) // LANES), len(parts), -1)
-        for index, part in enumerate(parts):
-            self._to_arrange.append((part.rows, kernel.weights, arranged[:, index]))
-        groups, blocks, address = len(arranged) * len(parts), count // BLOCK, int(memory.ctypes.data)
+        kernel, offset = Kernel(weights.format, self._arithmetic), self._bytes
+        count, groups = inputs(weights.rows, weights.format), -(-len(weights.rows) // parts // LANES) * parts
+        blocks = count // BLOCK
+        self._parts += [(weights, offset, parts, index) for index in range(parts)]
+        self._bytes += -(-groups * blocks * weights.format.block_bytes // CACHE_LINE) * CACHE_LINE
         start = 0 if adds else self.vector(np.zeros(groups * LANES) if bias is None else bias)
         packed = MOST_ROWS // PANEL_ROWS * blocks * kernel.block_bytes
         self.scratch_bytes = max(self.scratch_bytes, count * FLOAT_BYTES + packed)
         code = functions.multiply(kernel), functions.pack(kernel)
-        return *code, address, start, groups, blocks, kernel.row_bytes, kernel.block_bytes
+        return *code, offset, start, groups, blocks, kernel.row_bytes, kernel.block_bytes
+
+    def fill(self) -> int:
+        """Arrange all matrices, on as many threads as a pass may take: half of the time goes into page faults. Returns their address."""
+        self._memory = aligned(self._bytes)
+
+        def arrange_part(part: tuple[Weights, int, int, int]) -> None:
+            weights, offset, parts, index = part
+            rows, kind = np.split(weights.rows, parts)[index], weights.format
+            size = inputs(rows, kind) // BLOCK * kind.block_bytes
+            found = self._memory[offset : offset + -(-len(rows) // LANES) * parts * size]
+            arrange(rows, kind, found.reshape(-1, parts, size)[:, index])
+
+        with ThreadPoolExecutor(most_threads()) as pool:
+            list(pool.map(arrange_part, sorted(self._parts, key=lambda part: -part[0].rows.nbytes)))
+        self._parts.clear()
+        return int(self._memory.ctypes.data)
 
 
 class _Buffers:
@@ -277,8 +270,7 @@ class _Buffers:
         widths = {"states": shape.hidden, "projected": heads * size, "mixed": shape.heads * size}
         widths |= {"gated": 2 * shape.inner, "activated": shape.inner + shape.inner // BLOCK}
         self._arrays = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}
-        of_all_threads = MOST_THREADS * scratch_bytes
-        self._arrays["scratch"] = AlignedMemory(of_all_threads).take(of_all_threads)
+        self._arrays["scratch"] = aligned(MOST_THREADS * scratch_bytes)
         self.rows = np.zeros((3, MOST_ROWS), np.int64)
         self.logits = np.empty((MOST_ROWS, -(-vocabulary // LANES) * LANES), np.float32)
         angles = np.arange(length, dtype=np.float32)[:, None] * shape.frequencies.astype(np.float32)

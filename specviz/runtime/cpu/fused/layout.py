@@ -81,23 +81,7 @@ def adjacent_pairs(heads: int, size: int) -> np.ndarray:
     return (np.arange(heads)[:, None] * size + own).reshape(-1)
 
 
-class AlignedMemory:
-    """One block of memory, handed out in parts that begin at cache lines. In one block, the system may map it in large pages: with
-    small ones, the pass reads at a third of the memory's speed.
-    """
-
-    def __init__(self, size: int) -> None:
-        """Allocate `size` bytes, including the gaps between parts."""
-        self._bytes = np.empty(size + CACHE_LINE, np.uint8)
-        self._used = -self._bytes.ctypes.data % CACHE_LINE
-
-    def take(self, size: int) -> np.ndarray:
-        """The next `size` bytes, uint8."""
-        part = self._bytes[self._used : self._used + size]
-        self._used += -(-size // CACHE_LINE) * CACHE_LINE
-        return part
-
-
-def arranged_bytes(outputs: int, inputs: int, kind: Format) -> int:
-    """Bytes of a matrix in this layout."""
-    return -(-outputs // LANES) * inputs // BLOCK * kind.block_bytes
+def aligned(size: int) -> np.ndarray:
+    """Uninitialised memory, uint8 [size], that begins at a cache line."""
+    memory = np.empty(size + CACHE_LINE, np.uint8)
+    return memory[-memory.ctypes.data % CACHE_LINE :][:size]

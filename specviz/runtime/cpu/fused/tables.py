@@ -21,13 +21,11 @@ MATRIX = np.dtype(
 16 outputs and of blocks of 32 inputs, and the bytes of a row's block and of a block of a panel of packed inputs.
 """
 
+MATRICES = ("inputs", "output", "gate_and_up", "down")
 LAYER = np.dtype(
     [
         *_integers("attention_norm", "mlp_norm", "query_norm", "key_norm"),
-        ("inputs", MATRIX),
-        ("output", MATRIX),
-        ("gate_and_up", MATRIX),
-        ("down", MATRIX),
+        *((name, MATRIX) for name in MATRICES),
     ]
 )
 """A layer: weights of its norms (0 where it has none), and its matrices."""

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from specviz.runtime.cpu.fused import functions
-from specviz.runtime.cpu.fused.layout import AlignedMemory
+from specviz.runtime.cpu.fused.layout import aligned
 from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, WAITED, WORKER
 from specviz.runtime.cpu.threads import budget
 
@@ -30,7 +30,7 @@ class WorkerPool:
         self._lead = _function(functions.lead(), 3)
         self._lock = threading.Lock()
         size = POOL.itemsize + MOST_THREADS * WORKER.itemsize
-        table = AlignedMemory(size).take(size)
+        table = aligned(size)
         table[:] = 0
         self._pool, self._alone = table[: POOL.itemsize].view(POOL), np.zeros(1, POOL)
         self._workers = table[POOL.itemsize :].view(WORKER)
@@ -69,14 +69,9 @@ class WorkerPool:
         for field, name in (("give_way", "sched_yield"), ("post", "sem_post"), ("wait", "sem_wait")):
             self._pool[field] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
         self._workers["semaphore"][number] = semaphore
-        _read_by_workers.append((self._pool, self._semaphores))
         life, name = _function(functions.work(), 2), f"fused pass {number}"
         threading.Thread(target=life, args=(self._address, number), name=name, daemon=True).start()
         self._running += 1
-
-
-_read_by_workers: list[tuple[np.ndarray, ...]] = []
-"""A worker lives as long as its process, whatever becomes of its pool."""
 
 
 def _function(address: int, arguments: int) -> Callable[..., int]:
@@ -86,7 +81,7 @@ def _function(address: int, arguments: int) -> Callable[..., int]:
 
 @cache
 def worker_pool() -> WorkerPool:
-    """This process's pool."""
+    """This process's pool; its workers live as long as the process."""
     return WorkerPool()
 
 

@@ -57,13 +57,9 @@ class ModelPair:
     @cached_property
     def pass_times(self) -> PassTimes:
         """How long forward passes take, measured at first use. Nothing else may run on the models meanwhile."""
-        from specviz.runtime.pass_times import ASSUMED, measure  # brings torch
+        from specviz.runtime.pass_times import measure  # brings torch
 
-        times = measure(*self.runners())
-        if times is ASSUMED:  # memory ran out
-            for model in (self.drafter_model, self.verifier_model):
-                model.free_memory()
-        return times
+        return measure(*self.runners())
 
     @property
     def drafter(self) -> PreTrainedModel:

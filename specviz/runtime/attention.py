@@ -7,22 +7,24 @@ of the batch, or masked keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from specviz.compat.transformers import ProcessSwitch, attention_of
+from specviz.compat.transformers import attention_of
 from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_mask
 
 GROUPED_ATTENTION = "specviz_grouped"
 """The name under which transformers knows `grouped_attention`."""
 _LEAST = 4
 """Fewest rows: with fewer, the CPU kernel sums in another order."""
+_WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""cuDNN plans for tens of milliseconds at each new number of rows and keys, and these change all the time here."""
 
 
 def group(model: PreTrainedModel) -> None:
@@ -49,7 +51,7 @@ def grouped_attention(
 
     A mask from `grouped_mask` is added to the scores; with any other mask, or none, this is transformers' own function.
     """
-    with _without_cudnn if query.is_cuda else nullcontext():
+    with sdpa_kernel(_WITHOUT_CUDNN) if query.is_cuda else nullcontext():
         if attention_mask is None or not attention_mask.is_floating_point():
             return sdpa_attention_forward(
                 module, query, key, value, attention_mask, scaling=scaling, **options
@@ -61,16 +63,6 @@ def grouped_attention(
             query = functional.pad(query, (0, 0, 0, _LEAST - rows))
         mixed = functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
         return mixed[:, :, :rows].reshape(batch, heads, tokens, -1).transpose(1, 2).contiguous(), None
-
-
-def _disable_cudnn() -> Callable[[], None]:
-    """Disable cuDNN: it plans for tens of milliseconds at each new number of rows and keys, and these change all the time here."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    return lambda: torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-_without_cudnn = ProcessSwitch(_disable_cudnn)
 
 
 def mask_band(length: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -36,7 +36,6 @@ class LookupRunner(Runner):
     """The runner of a prompt lookup. It reads no tokens: `propose` is given the text, and q is one-hot at each proposal."""
 
     is_invariant = looks_up = is_fused = True
-    position_bytes = 0
     chunk = 1 << 30
 
     def __init__(self, vocabulary_size: int, device: torch.device, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""A device's memory: how much is free, and returning it to the system; also waiting for a device."""
+"""A device's memory, and waiting for a device."""
 
 from __future__ import annotations
 

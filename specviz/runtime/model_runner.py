@@ -75,9 +75,9 @@ class ModelRunner(Runner):
 
     def admit(self, owners: list[Any], length: int) -> slice:
         """See `Runner.admit`; the first owners get the workspace, if it is free."""
-        if not self.owners and self._workspace is not None and self._workspace.acquire(self):
+        if not self.owners and self._workspace is not None and not self._workspace.in_use:
+            self._workspace.acquire()
             self._cache, self._held = self._workspace.cache, self._workspace
-            self._cache.used = 0  # a holder that was collected has not released its slots
         return super().admit(owners, length)
 
     def clear(self) -> None:
@@ -94,7 +94,7 @@ class ModelRunner(Runner):
     def growth(self, more: int, length: int) -> int:
         """See `Runner.growth`."""
         cache = self._cache
-        if self._workspace is not None and self._workspace.is_free_for(self):
+        if self._workspace is not None and not self._workspace.in_use:
             cache = self._workspace.cache
         return cache.growth(len(self.owners) + more, length, not self.owners) * self.position_bytes
 
@@ -144,8 +144,8 @@ class ModelRunner(Runner):
         slots = slice(0, len(tokens)) if slots is None else slots
         if self._decoder is not None:
             self._decoder.prepare(self._cache)
-            own = tokens, positions, index, self._cache, slots, visible
-            return self._decoder.logits(*own, self._scored) if scores else self._decoder.read(*own)
+            hidden = self._decoder.read(tokens, positions, index, self._cache, slots, visible)
+            return self._decoder.logits(hidden, self._scored) if scores else None
         visible = -(-visible // GRAIN) * GRAIN
         self._cache.write_to(slots, index, visible)
         model = self._model if scores else self._model.base_model
@@ -204,17 +204,9 @@ class TorchModel(Model):
         """Wrap a model that is ready to run and that the runner serves: see `models.servable`."""
         self._module, self.output_size = module, output_size(module)
         self.config, self.generation_config = module.config, module.generation_config
+        weight = next(iter(module.parameters()))
+        self.device, self.dtype = weight.device, weight.dtype
         self.precision = str(self.dtype).removeprefix("torch.")
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """See `Model`."""
-        return next(iter(self._module.parameters())).device
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]
-        """See `Model`."""
-        return next(iter(self._module.parameters())).dtype
 
     @property
     def gpu(self) -> torch.device | None:  # type: ignore[override]

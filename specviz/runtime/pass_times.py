@@ -11,7 +11,6 @@ from functools import partial
 
 import torch
 
-from specviz.errors import is_out_of_memory
 from specviz.runtime.cpu.threads import fastest
 from specviz.runtime.cuda.graphs import PLAIN
 from specviz.runtime.memory import synchronize
@@ -42,22 +41,13 @@ class PassTimes:
         return _interpolated(self.verifier, tokens)
 
 
-ASSUMED = PassTimes(drafter=((1, 0.2), (8, 0.3)), verifier=((1, 1.0), (8, 1.5)))
-"""Stand-in if memory runs out; only ratios count, so there is no unit."""
-
-
 @torch.inference_mode()
 def measure(drafter: Runner, verifier: Runner) -> PassTimes:
-    """Time a few passes of two runners without slots; `ASSUMED` where memory runs out."""
+    """Time a few passes of two runners without slots."""
     # On a GPU a drafter's pass over a few tokens takes as long as over one.
     drafts = _DRAFTER_COUNTS if drafter.device.type == "cpu" else _DRAFTER_COUNTS[:1]
-    try:
-        drafting = ((1, 0.0),) if drafter.looks_up else _curve(drafter, drafts)
-        return PassTimes(drafting, _curve(verifier, _VERIFIER_COUNTS))
-    except Exception as error:
-        if is_out_of_memory(error):
-            return ASSUMED
-        raise
+    drafting = ((1, 0.0),) if drafter.looks_up else _curve(drafter, drafts)
+    return PassTimes(drafting, _curve(verifier, _VERIFIER_COUNTS))
 
 
 def _curve(runner: Runner, counts: Sequence[int]) -> Curve:

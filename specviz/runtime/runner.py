@@ -63,7 +63,7 @@ class Runner(ABC):
         owners: the slots' owners, in the order of the slots.
         vocabulary_size: number of logits of a position.
         device: of token ids.
-        position_bytes: bytes of keys and values of one position.
+        position_bytes: bytes of keys and values of one position on a GPU.
         is_invariant: batch invariance: a position's logits have the same bits, whatever else a pass reads.
         is_fused: whether `draft` is available.
         looks_up: whether draft tokens are found in the text by `propose`: no pass runs, nothing is drawn.
@@ -72,7 +72,7 @@ class Runner(ABC):
 
     vocabulary_size: int
     device: torch.device
-    position_bytes: int
+    position_bytes = 0
     is_invariant = False
     is_fused = False
     looks_up = False
@@ -160,8 +160,8 @@ class Runner(ABC):
             self.clear()
 
     def growth(self, more: int, length: int) -> int:
-        """Bytes by which buffers grow if `more` owners are admitted and the longest of all needs `length` positions."""
-        return more * length * self.position_bytes
+        """Bytes by which buffers on a GPU grow if `more` owners are admitted and the longest of all needs `length` positions."""
+        return 0
 
     def _copy(self, other: Any, slots: slice) -> None:
         """Admit the owners of these slots of another runner of the same model, with their slots or copies."""

@@ -226,9 +226,9 @@ def test_kernels_are_as_near_to_float64_as_transformers(family: str) -> None:
     with torch.inference_mode():
         theirs = model(tokens).logits.double()
         exact = copy.deepcopy(model).double()(tokens).logits
-        ours = decoder.logits(tokens, positions, positions, cache, slice(0, 3), 300, 3001)
+        ours = decoder.logits(decoder.read(tokens, positions, positions, cache, slice(0, 3), 300), 3001)
         assert (ours - exact).square().mean() <= (theirs - exact).square().mean()
         for count in (1, 2, 5, 16, 17, 40, 64, 65, 100, 200):
             last = tokens[1:2, -count:], positions[1:2, -count:], positions[1:2, -count:]
-            again = decoder.logits(*last, cache, slice(1, 2), 300 + count, 3001)
+            again = decoder.logits(decoder.read(*last, cache, slice(1, 2), 300 + count), 3001)
             assert torch.equal(again[0], ours[1, -count:]), count

@@ -164,37 +164,27 @@ class Decoder:
         positions = torch.arange(_TRIED, device=device)[None]
         tokens = (positions * 37 + 5) % model.config.get_text_config().vocab_size
         size = model.get_output_embeddings().out_features
-        logits = self.logits(tokens, positions, positions, cache, slice(0, 1), _TRIED, size)
+        logits = self.logits(self.read(tokens, positions, positions, cache, slice(0, 1), _TRIED), size)
         expected = model(tokens).logits.float()
         finite = expected.isfinite()
         difference = torch.where(finite, logits - expected, 0).square().mean().sqrt()
         is_near = bool(difference <= _APART * expected[finite].std())
         return is_near and torch.equal(logits.isfinite(), finite)
 
-    def logits(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        index: Tensor,
-        cache: KVCache,
-        slots: slice,
-        visible: int,
-        vocabulary_size: int,
-    ) -> Tensor:
-        """Logits, float32 [B, n, vocabulary_size]; the arguments are those of `read`."""
-        hidden = self.read(tokens, positions, index, cache, slots, visible)
-        head = self._head
+    def logits(self, hidden: Tensor, vocabulary_size: int) -> Tensor:
+        """Logits, float32 [B, n, vocabulary_size], of hidden states that `read` returned."""
+        head, states = self._head, hidden.flatten(0, 1)
         if type(head) is not nn.Linear:  # a small vocabulary that was widened
-            found: Tensor = head(self._core.norm(hidden).view(*tokens.shape, -1))
+            found: Tensor = head(self._core.norm(hidden))
             return found[..., :vocabulary_size].float()
-        out = hidden.new_empty(len(hidden), vocabulary_size, dtype=torch.float32)
-        self._product(self._normalized(hidden, self._core.norm.weight), head.weight, out, adds=False)
-        return out.view(*tokens.shape, -1)
+        out = states.new_empty(len(states), vocabulary_size, dtype=torch.float32)
+        self._product(self._normalized(states, self._core.norm.weight), head.weight, out, adds=False)
+        return out.view(*hidden.shape[:2], -1)
 
     def read(
         self, tokens: Tensor, positions: Tensor, index: Tensor, cache: KVCache, slots: slice, visible: int
     ) -> Tensor:
-        """Hidden states [B · n, hidden] after the last layer; keys and values are written into the cache. Only launches kernels.
+        """Hidden states [B, n, hidden] after the last layer; keys and values are written into the cache. Only launches kernels.
 
         Args:
             tokens, positions: int64 [B, n]. If the pass is captured, they must keep their addresses.
@@ -254,7 +244,7 @@ class Decoder:
                 **tiles,
             )
             self._product(inner, layer.down, hidden, adds=True)
-        return hidden
+        return hidden.view(rows, columns, -1)
 
     def _normalized(self, hidden: Tensor, weight: Tensor) -> Tensor:
         out = torch.empty_like(hidden)

@@ -52,7 +52,7 @@ class Graphs:
         self._strikes = 0
 
     def __len__(self) -> int:
-        """How many shapes are captured."""
+        """Number of captured shapes."""
         return sum(each is not None for each in self._captured.values())
 
     @property

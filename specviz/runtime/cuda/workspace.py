@@ -1,15 +1,13 @@
 """A model's workspace on a GPU: a KV cache that outlives batches, and the passes captured over its buffers.
 
-Captured passes hold their buffers by address, so these outlive a batch and grow in large steps. One batch at a time uses a
+Captured passes hold their buffers by address, so these outlive a batch and grow in large steps. One runner at a time uses a
 model's workspace; others allocate buffers of their own.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from itertools import chain
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,35 +24,24 @@ class Workspace:
     def __init__(self) -> None:
         self.graphs = Graphs()
         self.cache = KVCache(on_move=self.graphs.clear)
-        self._holder: Callable[[], Any] = _nobody
+        self.in_use = False
 
-    def acquire(self, holder: object) -> bool:
-        """Reserve it for `holder`, until `release` or until `holder` is collected; returns False if another holds it."""
-        if self.is_free_for(holder):
-            self._holder = weakref.ref(holder)
-            return True
-        return False
-
-    def is_free_for(self, holder: object) -> bool:
-        """Whether `holder` holds it or could acquire it."""
-        return self._holder() in (None, holder)
+    def acquire(self) -> None:
+        """Begin to use it, with no slot in use."""
+        self.in_use, self.cache.used = True, 0
 
     def release(self) -> None:
-        """End the holder's use; passes may be captured again."""
-        self._holder = _nobody
+        """End its use; passes may be captured again."""
+        self.in_use = False
         self.graphs.resume()
 
     def free_memory(self) -> bool:
         """Free captured passes, and the buffers if they are not in use; returns True if any were freed."""
         freed = self.graphs.suspend()
-        if self._holder() is None:
+        if not self.in_use:
             freed = self.cache.slots > 0 or freed
             self.cache.free()
         return freed
-
-
-def _nobody() -> None:
-    """The holder of a workspace that is not in use."""
 
 
 def single_gpu(model: nn.Module) -> torch.device | None:

@@ -61,7 +61,7 @@ def logits(
     decoder: Decoder, cache: KVCache, tokens: Tensor, start: int, slots: slice, visible: int
 ) -> Tensor:
     positions = (start + torch.arange(tokens.shape[1])).expand(len(tokens), -1)
-    return decoder.logits(tokens, positions, positions, cache, slots, visible, SIZE)
+    return decoder.logits(decoder.read(tokens, positions, positions, cache, slots, visible), SIZE)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
@@ -101,7 +101,7 @@ def test_padding_goes_to_the_scratch_position() -> None:
     decoder, cache = prepared(model)
     positions = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 0]])
     index = torch.tensor([[0, 1, 2, 3], [0, 1, 2, cache.length]])
-    found = decoder.logits(tokens, positions, index, cache, slice(0, 2), 4, SIZE)
+    found = decoder.logits(decoder.read(tokens, positions, index, cache, slice(0, 2), 4), SIZE)
     torch.testing.assert_close(found[0], wanted[0], **NEAR)
     torch.testing.assert_close(found[1, :3], wanted[1, :3], **NEAR)
     assert not cache.buffers[0][0][1, :, 3 : cache.length].any()

@@ -31,9 +31,9 @@ def runners(slots: int, vocabulary: int) -> tuple[Runner, Runner, Tensor]:
     return *both, prompts[:, PROMPT]
 
 
-@pytest.mark.parametrize("thresholds", [None, (0.0, 0.02, 1.0)])
-@pytest.mark.parametrize("vocabulary", [203, 500])
-@pytest.mark.parametrize("slots", [3, 70])
+@pytest.mark.parametrize(
+    ("slots", "vocabulary", "thresholds"), [(3, 203, None), (3, 500, (0.0, 0.02, 1.0)), (70, 500, None)]
+)
 def test_fused_drafting_draws_what_passes_one_by_one_draw(
     slots: int, vocabulary: int, thresholds: tuple[float, ...] | None
 ) -> None:

@@ -15,19 +15,6 @@ from specviz.runtime.model_runner import ModelRunner
 from tests.support.tiny import tiny_model
 
 
-@pytest.mark.parametrize(("seconds", "best"), [((1.0, 0.95, 1.4), 1), ((9.0, 5.0, 4.9), 2)])
-def test_the_fastest_number_is_taken_if_it_is_worth_its_threads(
-    seconds: tuple[float, ...], best: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-
-    def run(count: int) -> None:
-        clock[0] += seconds[count - 1]
-
-    monkeypatch.setattr(threads.time, "perf_counter", lambda: clock[0])
-    assert threads.quickest(run, [1, 2, 3]) == best
-
-
 def test_a_pass_takes_the_threads_chosen_and_restores_the_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ class _Slot:
     """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
     def __init__(self, layers: int, key_heads: int, size: int, length: int) -> None:
-        """Uninitialised: passes read only what passes wrote. `length` is rounded up to whole blocks."""
+        """Zeros: scores are computed for whole blocks, on garbage they may take a hundred times as long. `length` is rounded up to blocks."""
         length = -(-length // POSITIONS) * POSITIONS
         count = layers * key_heads * length * size * FLOAT_BYTES
         keys, values = (aligned(count).view(np.float32) for _ in range(2))
@@ -43,7 +43,7 @@ class FusedCache:
         self._use([])
 
     def add(self, count: int, length: int) -> None:
-        """Add uninitialised slots of at least `length` positions."""
+        """Add slots of at least `length` positions."""
         self._use(self._slots + [_Slot(*self._sizes, length) for _ in range(count)])
 
     def take(self, other: FusedCache, slots: slice) -> None:

@@ -82,7 +82,7 @@ class Decoder:
     """Weights in memory, shared by all runners, and the passes over them.
 
     Attributes:
-        vocabulary: tokens it scores.
+        vocabulary, layers: number of tokens it scores, and of layers.
         threads: number of threads of a pass.
         address: of its `PASS` table.
     """
@@ -118,6 +118,7 @@ class Decoder:
         """Set what is not shared with other decoders of the same weights."""
         self._lock = threading.Lock()
         self._pass = self._pass.copy()
+        self.layers = len(self._table)
         self._pass["layers"], self._pass["layer_table"] = self.layers, self._table.ctypes.data
         self._buffers: _Buffers | None = None
         self.address = int(self._pass.ctypes.data)
@@ -128,11 +129,6 @@ class Decoder:
         other._table = self._table[list(indices)]
         other._begin()
         return other
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return len(self._table)
 
     def _layer(self, layer: LayerWeights) -> tuple[Any, ...]:
         arena = self._arena

@@ -131,9 +131,6 @@ def _finish_head(p, layer, index, row, head):  # type: ignore[no-untyped-def]
     if key >= 0:
         keys = _cached(p, index, row, key, True)
         begin = position // POSITIONS * size * POSITIONS + position % POSITIONS
-        if position % POSITIONS == 0:
-            # Scores are computed for whole blocks: on uninitialised memory they might take a hundred times as long.
-            layers.clear(keys + begin * FLOAT_BYTES, size * POSITIONS // LANES)
         for part in range(size):
             set_number(keys, begin + part * POSITIONS, number(at, part))
 

@@ -94,12 +94,6 @@ def _softmax(b: Builder, x: Value, vectors: Value) -> None:
         store(b, b.fmul(load(b, at, FLOATS), factors), at)
 
 
-def _clear(b: Builder, x: Value, vectors: Value) -> None:
-    """x = 0."""
-    with _each_vector(b, vectors, x) as (x,):
-        store(b, floats(0.0), x)
-
-
 def _copy(b: Builder, x: Value, out: Value) -> None:
     """out = x, 16 numbers."""
     store(b, load(b, x, FLOATS), out)
@@ -107,7 +101,6 @@ def _copy(b: Builder, x: Value, out: Value) -> None:
 
 sum_of_squares = instruction(_sum_of_squares, 2, result=types.float32)
 scale = instruction(_scale, 4, 1)
-clear = instruction(_clear, 2)
 copy = instruction(_copy, 2)
 rotate = instruction(_rotate, 4)
 gate = instruction(_gate, 3)

@@ -82,6 +82,6 @@ def adjacent_pairs(heads: int, size: int) -> np.ndarray:
 
 
 def aligned(size: int) -> np.ndarray:
-    """Uninitialised memory, uint8 [size], that begins at a cache line."""
-    memory = np.empty(size + CACHE_LINE, np.uint8)
+    """Zeros, uint8 [size], that begin at a cache line."""
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
     return memory[-memory.ctypes.data % CACHE_LINE :][:size]

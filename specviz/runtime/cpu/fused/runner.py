@@ -94,8 +94,6 @@ class FusedRunner(Runner):
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known, self._reads = model.vocabulary(vocabulary_size)
         self._buffers = dict[str, Tensor]()
-        shape = self._decoder.shape
-        self.position_bytes = 8 * self._decoder.layers * shape.key_heads * shape.head_size
         super().__init__()
 
     def _new_cache(self) -> FusedCache:

@@ -14,7 +14,7 @@ import numpy as np
 
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.layout import aligned
-from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, WAITED, WORKER
+from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, SEMAPHORE, WAITED, WORKER_BYTES
 from specviz.runtime.cpu.threads import budget
 
 _WAITS = 2
@@ -29,12 +29,8 @@ class WorkerPool:
     def __init__(self) -> None:
         self._lead = _function(functions.lead(), 3)
         self._lock = threading.Lock()
-        size = POOL.itemsize + MOST_THREADS * WORKER.itemsize
-        table = aligned(size)
-        table[:] = 0
+        table = aligned(POOL.itemsize + MOST_THREADS * WORKER_BYTES)
         self._pool, self._alone = table[: POOL.itemsize].view(POOL), np.zeros(1, POOL)
-        self._workers = table[POOL.itemsize :].view(WORKER)
-        self._semaphores = np.zeros((MOST_THREADS, 8), np.int64)
         self._address, self._running = int(table.ctypes.data), 1
         self._waits, self._alone_until = 0, 0.0
         self._pool["run"] = self._alone["run"] = functions.run()
@@ -64,11 +60,10 @@ class WorkerPool:
 
     def _start_worker(self) -> None:
         library, number = ctypes.CDLL(None), self._running
-        semaphore = self._semaphores[number].ctypes.data
+        semaphore = self._address + POOL.itemsize + number * WORKER_BYTES + SEMAPHORE
         library.sem_init(ctypes.c_void_p(semaphore), 0, 0)
         for field, name in (("give_way", "sched_yield"), ("post", "sem_post"), ("wait", "sem_wait")):
             self._pool[field] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-        self._workers["semaphore"][number] = semaphore
         life, name = _function(functions.work(), 2), f"fused pass {number}"
         threading.Thread(target=life, args=(self._address, number), name=name, daemon=True).start()
         self._running += 1

@@ -38,12 +38,13 @@ POOL = np.dtype([("arrived", "i8", _APART // 8), *((name, "i8") for name in _NAM
 """The pool. First, how often threads have arrived at barriers. Of the current pass: its table, its threads, the arrivals before it, and the
 cycles that its caller has waited. Then the number of passes so far, and functions: `decoder_pass.run` and the system's.
 """
-WORKER = np.dtype([("job", "i8"), ("sleeps", "i8"), ("semaphore", "i8"), ("", "i8", _APART // 8 - 3)])
-"""A worker: the number of the pass it is to take part in, whether it sleeps, and its semaphore. They follow the pool, from thread 0 on."""
-_JOB, _SLEEPS, _FIRST_WORKER = 0, 8, POOL.itemsize
-"""Offsets of `job` and `sleeps` in a worker, and of the workers from the pool."""
+WORKER_BYTES = _APART
+"""Bytes of a worker; they follow the pool, from thread 0 on."""
+_JOB, _SLEEPS, SEMAPHORE = 0, 8, 16
+"""Offsets in a worker: of the number of the pass it is to take part in, of whether it sleeps, and of its semaphore, a `sem_t`."""
+_FIRST_WORKER = POOL.itemsize
 
-_pool_at, _worker_at = record_at(POOL), record_at(WORKER)
+_pool_at = record_at(POOL)
 _run, _semaphore, _give_way = caller(5), caller(1), caller(0)
 
 
@@ -66,7 +67,7 @@ def wait_for_all(pool, thread, threads, target):  # type: ignore[no-untyped-def]
 
 @jitable
 def _worker(pool, thread):  # type: ignore[no-untyped-def]
-    return pool + _FIRST_WORKER + thread * _APART
+    return pool + _FIRST_WORKER + thread * WORKER_BYTES
 
 
 def lead(address, pass_, threads):  # type: ignore[no-untyped-def]
@@ -78,7 +79,7 @@ def lead(address, pass_, threads):  # type: ignore[no-untyped-def]
         worker = _worker(address, thread)
         write_shared(worker + _JOB, pool.job)
         if read_shared(worker + _SLEEPS) == 1:
-            _semaphore(pool.post, _worker_at(worker).semaphore)
+            _semaphore(pool.post, worker + SEMAPHORE)
     _run(pool.run, pass_, address, 0, threads, pool.begun)
     return WAITED if pool.waited * 100 > _MOST_WAITED * (cycles() - started) else 0
 
@@ -96,7 +97,7 @@ def work(address, thread):  # type: ignore[no-untyped-def]
             write_shared(own + _SLEEPS, 1)
             # A caller that begins a pass from here on sees that this thread sleeps.
             if read_shared(own + _JOB) == done:
-                _semaphore(pool.wait, _worker_at(own).semaphore)
+                _semaphore(pool.wait, own + SEMAPHORE)
             write_shared(own + _SLEEPS, 0)
             continue
         done = read_shared(own + _JOB)

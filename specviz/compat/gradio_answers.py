@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +26,8 @@ _MESSAGE_BYTES = 1000
 """Bytes of an empty box, or of a message without its output."""
 
 
-class Answers(OrderedDict[str, Any]):
-    """The unread messages of each session; the session that has been unread for longest comes first.
+class Answers(dict[str, Any]):
+    """The unread messages of each session.
 
     Replaces a gradio queue's `pending_messages_per_session`: a `_Box` is stored for whatever gradio assigns there. All calls come
     from the server's event loop.
@@ -91,25 +90,22 @@ class Answers(OrderedDict[str, Any]):
 
     def _grew(self, size: int) -> None:
         self.bytes += size
-        for session, box in [*self.items()] if self.bytes > UNREAD_BYTES else ():
-            if self.bytes > UNREAD_BYTES and not box.is_awaited:
-                del self[session]
+        if self.bytes > UNREAD_BYTES:
+            for session, box in sorted(self.items(), key=lambda each: each[1].read_at):
+                if self.bytes > UNREAD_BYTES and not box.is_awaited:
+                    del self[session]
+        self._watch()
+
+    def _watch(self) -> None:
         if self._timer is None and self:
-            self._timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._expire)
+            self._timer = asyncio.get_running_loop().call_later(UNREAD_SECONDS / 10, self._expire)
 
     def _expire(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = None
+        end, self._timer = asyncio.get_running_loop().time() - UNREAD_SECONDS, None
         for session, box in [*self.items()]:
-            if box.is_awaited:
-                box.touch()
-            elif box.read_at + UNREAD_SECONDS <= loop.time():
+            if box.read_at <= end and not box.is_awaited:
                 del self[session]
-            else:
-                break
-        if self:
-            first = next(iter(self.values()))
-            self._timer = loop.call_later(first.read_at + UNREAD_SECONDS - loop.time(), self._expire)
+        self._watch()
 
 
 class _Box(asyncio.Queue[Any]):
@@ -139,8 +135,6 @@ class _Box(asyncio.Queue[Any]):
     def touch(self) -> None:
         """Note that somebody reads this box."""
         self.read_at = asyncio.get_running_loop().time()
-        if self._is_kept():
-            self._answers.move_to_end(self._session)
 
     def _is_kept(self) -> bool:
         return self._answers.get(self._session) is self

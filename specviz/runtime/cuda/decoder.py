@@ -60,16 +60,14 @@ def fuse(model: PreTrainedModel) -> None:
     if single_gpu(model) is None or environment.GPU_RUNNER.value():
         return
     try:
-        if not serves(model):
-            return
-        decoder = Decoder(model)
-        reason = None if decoder.is_right(model) else "its logits differ from the model's own"
+        if serves(model):
+            decoder = Decoder(model)
+            if not decoder.is_right(model):
+                raise ValueError("its logits differ from the model's own")
+            _decoders[model] = decoder
     except Exception as error:  # no Triton, no compiler for its launchers, an unknown GPU: only slower passes
         reason = str(error).partition("\n")[0] or type(error).__name__
-    if reason is None:
-        _decoders[model] = decoder
-        return
-    log.warning("a model's passes run kernel by kernel", extra={"fields": {"reason": reason}})
+        log.warning("a model's passes run kernel by kernel", extra={"fields": {"reason": reason}})
 
 
 def decoder_of(model: nn.Module) -> Decoder | None:

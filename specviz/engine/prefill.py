@@ -31,9 +31,9 @@ def prefill(
     prompts = [sequence.ids[:count] for sequence, count in zip(sequences, counts, strict=True)]
     shared = common_length(min(prompts), max(prompts))
     first, beginning = slots.start, prompts[0][:shared]
-    prefix, start = prefixes.find(beginning) if prefixes else (None, 0)
-    if prefix:
-        model.restore(first, prefix.saved, start)
+    saved, start = prefixes.find(beginning) if prefixes else (None, 0)
+    if start:
+        model.restore(first, saved, start)
     if len(sequences) > 1 and shared >= SHORTEST:
         yield from _read(model, prompts[:1], slice(first, first + 1), start, [shared])
         start = shared

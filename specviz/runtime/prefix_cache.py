@@ -6,9 +6,8 @@ On the CPU a restored position has the bits that prefilling it again would give 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import itemgetter
 
 from specviz.runtime.runner import KeyValues
 
@@ -20,25 +19,17 @@ SHORTEST = 16
 """Fewest tokens of a cached prefix: a shorter one is prefilled faster than restored."""
 
 
-@dataclass(frozen=True)
-class Prefix:
-    """The first tokens of a sequence, and their keys and values."""
-
-    ids: list[int]
-    saved: KeyValues
-
-
 class PrefixCache:
     """Prefixes that one model has read, the latest first."""
 
     def __init__(self) -> None:
-        self._prefixes: deque[Prefix] = deque()
+        self._prefixes: list[tuple[list[int], KeyValues]] = []
 
-    def find(self, ids: Sequence[int]) -> tuple[Prefix | None, int]:
-        """The prefix that shares the most first tokens with `ids`, and their number; None and 0 below `SHORTEST`."""
-        best = max(self._prefixes, key=lambda prefix: common_length(prefix.ids, ids), default=None)
-        length = common_length(best.ids, ids) if best else 0
-        return (best, length) if length >= SHORTEST else (None, 0)
+    def find(self, ids: Sequence[int]) -> tuple[KeyValues | None, int]:
+        """Keys and values of the prefix that shares the most first tokens with `ids`, and their number; None and 0 below `SHORTEST`."""
+        found = [(common_length(prefix, ids), saved) for prefix, saved in self._prefixes]
+        length, saved = max(found, key=itemgetter(0), default=(0, None))
+        return (saved, length) if length >= SHORTEST else (None, 0)
 
     def wants(self, ids: Sequence[int]) -> bool:
         """Whether `keep` would add to what is cached of `ids`."""
@@ -47,9 +38,9 @@ class PrefixCache:
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
         """Add a prefix. It replaces cached ones that it begins with; the oldest are dropped when the cache is full."""
-        others = [prefix for prefix in self._prefixes if common_length(prefix.ids, ids) < len(prefix.ids)]
-        self._prefixes = deque([Prefix(list(ids), saved), *others])
-        while len(self._prefixes) > 1 and sum(len(prefix.ids) for prefix in self._prefixes) > TOKENS:
+        others = [each for each in self._prefixes if common_length(each[0], ids) < len(each[0])]
+        self._prefixes = [(list(ids), saved), *others]
+        while len(self._prefixes) > 1 and sum(len(prefix) for prefix, _ in self._prefixes) > TOKENS:
             self._prefixes.pop()
 
     def clear(self) -> bool:

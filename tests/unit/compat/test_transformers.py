@@ -8,26 +8,20 @@ from collections.abc import Callable
 from specviz.compat.transformers import ProcessSwitch
 
 
-class Setting:
-    """A setting of a library, and how often it was changed."""
-
-    def __init__(self) -> None:
-        self.value, self.changes = "loud", 0
-        self.switch = ProcessSwitch(self._change)
-
-    def _change(self) -> Callable[[], None]:
-        before, self.value = self.value, "quiet"
-        self.changes += 1
-        return lambda: setattr(self, "value", before)
-
-
 def test_threads_that_overlap_restore_once_all_are_done() -> None:
-    setting, barrier = Setting(), threading.Barrier(4)
+    setting, barrier = ["loud"], threading.Barrier(4)
+
+    def change() -> Callable[[], None]:
+        before = setting.copy()
+        setting[:] = [*before, "quiet"]
+        return lambda: setting.__setitem__(slice(None), before)
+
+    switch = ProcessSwitch(change)
 
     def block() -> None:
-        with setting.switch:
+        with switch:
             barrier.wait()
-            assert setting.value == "quiet"
+            assert setting == ["loud", "quiet"]
             barrier.wait()
 
     threads = [threading.Thread(target=block) for _ in range(4)]
@@ -35,4 +29,4 @@ def test_threads_that_overlap_restore_once_all_are_done() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (setting.value, setting.changes) == ("loud", 1)
+    assert setting == ["loud"]

@@ -299,10 +299,9 @@ def serve_head(page: gr.Blocks, html: str) -> None:
     loader: Any = templates.env.loader
 
     def with_head(name: str) -> str:
-        source = _SOCIAL.sub(
-            r"{% if not (HEAD) %}\g<0>{% endif %}", loader.get_source(templates.env, name)[0]
-        )
-        return _BASE.sub(r"\g<0>{{ HEAD | safe }}", source).replace("HEAD", "config.app_id | specviz_head")
+        source, *_ = loader.get_source(templates.env, name)
+        source = _SOCIAL.sub(rf"{{% if not ({_HEAD}) %}}\g<0>{{% endif %}}", source)
+        return _BASE.sub(rf"\g<0>{{{{ {_HEAD} | safe }}}}", source)
 
     templates.env.filters["specviz_head"] = lambda app: _heads.get(app, "")
     templates.env.loader = FunctionLoader(with_head)
@@ -310,5 +309,6 @@ def serve_head(page: gr.Blocks, html: str) -> None:
 
 _heads: dict[int, str] = {}
 """By the id of the app."""
+_HEAD = "config.app_id | specviz_head"
 _SOCIAL = re.compile(r"<meta\s+(?:property=\"og:|name=\"twitter:)[^>]*>")
 _BASE = re.compile(r"<base [^>]*>")

@@ -22,7 +22,10 @@ _multiply, _pack, _attend, _embed = (memory.caller(count) for count in (7, 3, 6,
 def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
     """A thread's part of a pass. `arrived`: arrivals at the pool's barrier before the pass."""
     p = pass_at(pass_)
-    _embed_rows(p, thread, threads)
+    hidden_bytes = p.hidden * FLOAT_BYTES
+    first, last = _share(p.rows, thread, threads)
+    for row in range(first, last):
+        _embed(p.embed, p.embedding, word(p.tokens, row), p.states + row * hidden_bytes, p.hidden // BLOCK)
     arrived = wait_for_all(pool, thread, threads, arrived)
     for index in range(p.layers):
         layer = layer_at(p.layer_table + index * _LAYER_BYTES)
@@ -30,14 +33,16 @@ def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
         arrived = wait_for_all(pool, thread, threads, arrived)
         _attention(p, index, thread, threads)
         arrived = wait_for_all(pool, thread, threads, arrived)
-        _output(p, layer, thread, threads)
+        panels = _prepare(p, layer.output, p.mixed, 0, thread)
+        _product(p, layer.output, panels, p.states, hidden_bytes, thread, threads)
         arrived = wait_for_all(pool, thread, threads, arrived)
         _gate(p, layer, thread, threads)
         arrived = wait_for_all(pool, thread, threads, arrived)
-        _down(p, layer, thread, threads)
+        _product(p, layer.down, p.activated, p.states, hidden_bytes, thread, threads)
         arrived = wait_for_all(pool, thread, threads, arrived)
     if p.logits != 0:
-        _score(p, thread, threads)
+        panels = _prepare(p, p.head, p.states, p.norm, thread)
+        _product(p, p.head, panels, p.logits, p.logits_bytes, thread, threads)
     wait_for_all(pool, thread, threads, arrived)
 
 
@@ -45,15 +50,6 @@ def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
 def _share(units, thread, threads):  # type: ignore[no-untyped-def]
     """A thread's share of `units`: its first one, and the first after its last."""
     return units * thread // threads, units * (thread + 1) // threads
-
-
-@jitable
-def _embed_rows(p, thread, threads):  # type: ignore[no-untyped-def]
-    """Set hidden states to the tokens' embeddings."""
-    first, last = _share(p.rows, thread, threads)
-    for row in range(first, last):
-        out = p.states + row * p.hidden * FLOAT_BYTES
-        _embed(p.embed, p.embedding, word(p.tokens, row), out, p.hidden // BLOCK)
 
 
 @jitable
@@ -159,13 +155,6 @@ def _attention(p, index, thread, threads):  # type: ignore[no-untyped-def]
 
 
 @jitable
-def _output(p, layer, thread, threads):  # type: ignore[no-untyped-def]
-    """The output of attention, added to the hidden states."""
-    panels = _prepare(p, layer.output, p.mixed, 0, thread)
-    _product(p, layer.output, panels, p.states, p.hidden * FLOAT_BYTES, thread, threads)
-
-
-@jitable
 def _gate(p, layer, thread, threads):  # type: ignore[no-untyped-def]
     """The gated activation, packed for the down product; in its matrix, groups of gates and of ups alternate."""
     panels = _prepare(p, layer.gate_and_up, p.states, layer.mlp_norm, thread)
@@ -176,16 +165,3 @@ def _gate(p, layer, thread, threads):  # type: ignore[no-untyped-def]
     for row in range(p.rows):
         layers.gate(gated + row * width, scratch, (last - first) * BLOCK // LANES)
         _pack_row(layer.down, scratch, p.activated, row, first, last)
-
-
-@jitable
-def _down(p, layer, thread, threads):  # type: ignore[no-untyped-def]
-    """The output of the gated activation, added to the hidden states."""
-    _product(p, layer.down, p.activated, p.states, p.hidden * FLOAT_BYTES, thread, threads)
-
-
-@jitable
-def _score(p, thread, threads):  # type: ignore[no-untyped-def]
-    """Logits."""
-    panels = _prepare(p, p.head, p.states, p.norm, thread)
-    _product(p, p.head, panels, p.logits, p.logits_bytes, thread, threads)

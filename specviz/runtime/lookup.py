@@ -8,6 +8,7 @@ before it. So a proposal is a function of the tokens before it, and neither draf
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -72,17 +73,9 @@ class LookupRunner(Runner):
     def _read(self, given: PassInputs) -> None:
         """Nothing is read."""
 
-    def _new_cache(self) -> _NoCache:
-        return _NoCache()
-
-
-class _NoCache:
-    """Slots that hold nothing."""
-
-    def _nothing(self, *_: Any) -> None:
-        return None
-
-    add = drop = take = save = restore = _nothing
+    def _new_cache(self) -> Any:
+        """Slots that hold nothing."""
+        return SimpleNamespace(**dict.fromkeys(("add", "drop", "take", "save", "restore"), lambda *_: None))
 
 
 class LookupModel(Model):

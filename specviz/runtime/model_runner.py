@@ -50,11 +50,9 @@ class ModelRunner(Runner):
         window = getattr(self._config, "sliding_window", None)
         if not getattr(self._config, "use_sliding_window", True):
             window = None
-        if window is None or layer_types:
-            kinds = [_FULL] if window is None or _SLIDING not in layer_types else [_FULL, _SLIDING]
-        else:
-            kinds = [_SLIDING]
-        self._windows = {kind: window if kind == _SLIDING else None for kind in kinds}
+        self._windows: dict[str, int | None] = {} if window and not layer_types else {_FULL: None}
+        if window and (not layer_types or _SLIDING in layer_types):
+            self._windows[_SLIDING] = window
         self._layer_configs = dict(
             zip(layer_types or [_FULL], attention.layer_configs(self._config), strict=False)
         )

@@ -131,7 +131,7 @@ def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
         yield Measurement(
             "Each method at its lenience",
             f"T = {temperature:g}: {title}",
-            sweep.machine,
+            sweep.machine_words,
             _kept(lossless),
             draft,
             *split_cost([(length, _ratio(costs[1], "seconds", "rounds") / alone)], draft),

@@ -20,13 +20,13 @@ def sweep(
     prompts: Annotated[
         str | None, asks("built-in, skills, a file of JSON lines, or lm-eval:TASK", "built-in", "SET")
     ] = None,
-    points: Annotated[int | None, asks("How many of each method’s own leniences", "all")] = None,
-    limit: Annotated[int | None, asks("The most questions", "all")] = None,
-    trials: Annotated[int | None, asks("Texts of a question at a setting", 1)] = None,
+    points: Annotated[int | None, asks("How many of each method’s own leniences", "all", low=2)] = None,
+    limit: Annotated[int | None, asks("The most questions", "all", low=1)] = None,
+    trials: Annotated[int | None, asks("Texts of a question at a setting", 1, low=1)] = None,
     draft_length: Annotated[int | None, asks("Draft length of all methods", 3, "K")] = None,
     max_new_tokens: Annotated[int | None, asks("The most tokens of a text", 24)] = None,
     seed: Annotated[int | None, asks("Of everything random", 0)] = None,
-    timed: Annotated[int | None, asks("Questions timed one at a time; 0 for none", 8)] = None,
+    timed: Annotated[int | None, asks("Questions timed one at a time; 0 for none", 8, low=0)] = None,
     max_sequences: Annotated[
         int, asks("Concurrent sequences; changes no result", None, "N", "--max-sequences", "--rows", low=1)
     ] = 64,

@@ -22,6 +22,7 @@ from specviz.analysis.sweep.results import Results
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.cli.options import command_line
 from specviz.cli.terminal import interrupt, print_table
+from specviz.engine.engine import Engine
 from specviz.errors import RequestError, SpecvizError
 from specviz.files import write_whole
 from specviz.models import loading
@@ -30,7 +31,6 @@ from specviz.runtime.cpu.threads import set_budget
 from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.sweep.picture import picture
 from specviz.tools.sweep.report import markdown as sweep_report
-from specviz.tools.sweep.report import source_of
 
 # The process that finishes first may have to wait for hours; torch's default timeout is minutes.
 _PATIENCE = datetime.timedelta(days=30)
@@ -46,7 +46,13 @@ class SweepJob:
             RequestError: the folder has another sweep, or the settings are invalid.
         """
         self._folder = SweepFolder(folder)
-        self._grid = self._chosen(asked)
+        header = self._folder.header()
+        if header and (different := [name for name in asked if getattr(header.plan, name) != asked[name]]):
+            raise RequestError(
+                f"That folder holds a sweep with another choice of {' and '.join(different)}: name another folder, or leave "
+                "the choice out to resume it."
+            )
+        self._grid = header.plan if header else SweepGrid(**asked)
         self._state = PartialState(cpu=device == "cpu" or not torch.cuda.is_available(), timeout=_PATIENCE)
         count = self._state.num_processes
         self._device = device if device != "auto" or count == 1 else str(self._state.device)
@@ -54,18 +60,6 @@ class SweepJob:
             set_budget(max(1, (os.cpu_count() or 1) // count))
         self.is_main: bool = self._state.is_main_process
         self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
-
-    def _chosen(self, asked: Mapping[str, Any]) -> SweepGrid:
-        """The grid of the `asked` settings. Settings not asked for come from the folder's sweep, if it has one."""
-        header = self._folder.header()
-        if header is None:
-            return SweepGrid(**asked)
-        if differing := [name for name, value in asked.items() if getattr(header.plan, name) != value]:
-            raise RequestError(
-                f"That folder holds a sweep with another choice of {' and '.join(differing)}: name another folder, or leave "
-                "the choice out to resume it."
-            )
-        return header.plan
 
     def run(self, dtype: str, max_sequences: int, runs_code: bool) -> bool:
         """Write and time the missing texts; False if stopped before the end."""
@@ -84,17 +78,19 @@ class SweepJob:
                 asked: Items = TaskItems(self._grid.prompts, pair, self._grid.limit, runs_code=runs_code)
             else:
                 asked = load_items(self._grid.prompts, self._grid.limit)
-            sweep = Sweep(self._grid, pair, asked, max_sequences)
+            sweep = Sweep(self._grid, asked, Engine(pair, max_sequences=max_sequences))
             if self.is_main:
                 self._folder.begin(sweep.header)
             self._state.wait_for_everyone()
             if not self._folder.is_complete:
                 self._write_all(sweep, stop)
             self._state.wait_for_everyone()
-            done = self._folder.is_complete and not (self.is_main and not self._time(sweep, stop))
-        if not done and self.is_main:
+            if self.is_main and self._folder.is_complete:
+                self._time(sweep, stop)
+            stopped = stop.is_set() or not self._folder.is_complete
+        if stopped and self.is_main:
             print("Stopped; the same command resumes it.", file=sys.stderr)
-        return done
+        return not stopped
 
     def _is_done(self) -> bool:
         header = self._folder.header()
@@ -109,7 +105,7 @@ class SweepJob:
         self._state.wait_for_everyone()  # before any process writes a unit, so that all divide the same units
         missing = [unit for unit in sweep.units if unit not in done]
         with self._state.split_between_processes(missing) as units:
-            self._write(sweep, list(units), stop)
+            self._write(sweep, units, stop)
         self._state.wait_for_everyone()
         if self.is_main:
             found = self._folder.done()
@@ -128,27 +124,24 @@ class SweepJob:
                 return
             self._folder.append(self._state.process_index, unit, samples)
 
-    def _time(self, sweep: Sweep, stop: threading.Event) -> bool:
-        """Time the texts that are not timed yet. False if stopped."""
-        device = str(sweep.pair.device)
-        machine = {
-            "machine": describe_machine(device),
-            "processor": describe_processor(),
-            "device": device,
-            "versions": versions(),
-        }
-        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        there = self._folder.machine
-        is_same = machine.items() <= there.items()
-        self._folder.begin_timings(there if is_same else machine | {"date": today})
-        done = {(one.index, one.setting) for one in self._folder.timings()}
+    def _time(self, sweep: Sweep, stop: threading.Event) -> None:
+        """Time the texts that are not timed yet, until stopped."""
+        device = str(sweep.engine.pair.device)
+        self._folder.begin_timings(
+            {
+                "machine": describe_machine(device),
+                "processor": describe_processor(),
+                "device": device,
+                "versions": versions(),
+            }
+        )
+        done = {(one.timed, one.setting) for one in self._folder.timings()}
         missing = [each for each in sweep.timed() if each not in done]
         begin = time.perf_counter()
         for count, timing in enumerate(sweep.timings(missing, stop), 1):
             self._folder.add_timing(timing)
             left = _left(begin, count, len(missing))
             self._progress(count / len(missing), f"Timing texts alone: {count} of {len(missing)}{left}")
-        return not stop.is_set()
 
     def report(self, csv: Path | None, markdown: Path | None) -> None:
         """Print the finished sweep's points, and write the files asked for."""
@@ -171,16 +164,15 @@ class SweepJob:
 
 def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:
     """The report of a finished sweep in Markdown, with the command that makes the same sweep."""
-    plan, there = recorded.results.plan, recorded.folder.machine if recorded.folder else {}
+    plan = recorded.results.plan
     chosen = {
         each.name: value for each in fields(plan) if (value := getattr(plan, each.name)) != each.default
     }
+    # Of a file of questions only its name, since the folder may contain a person's name.
+    source = Path(plan.prompts).name
     if "prompts" in chosen:
-        chosen["prompts"] = source_of(plan)
-    command, date = command_line("sweep", chosen), there.get("date", "")
-    return sweep_report(
-        recorded, command=command, versions=there.get("versions", {}), date=date, pictures=pictures
-    )
+        chosen["prompts"] = source
+    return sweep_report(recorded, pictures, command=command_line("sweep", chosen), source=source)
 
 
 def table(results: Results) -> list[tuple[str, ...]]:

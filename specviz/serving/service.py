@@ -198,7 +198,7 @@ class Service:
             from specviz.analysis.sweep.items import load_items
             from specviz.analysis.sweep.sweep import Sweep
 
-            job = Sweep(plan, engine.pair, load_items(plan.prompts, plan.limit), engine=engine)
+            job = Sweep(plan, load_items(plan.prompts, plan.limit), engine)
             samples = []
             for count, unit in enumerate(job.units, 1):
                 found = job.samples(unit, stop)

@@ -7,7 +7,7 @@ is the value over all items. With a single item, or items with equal results, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -45,19 +45,17 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
         samples: samples of a whole sweep or of a part.
     """
     tables = sums(len(settings), items, samples)
-    weights = resamples(items)
-    totals = {name: weights @ table.T for name, table in tables.items()}
+    totals = {name: resamples(items) @ table.T for name, table in tables.items()}
     ratios = {name: divided(totals[above], totals[below]) for name, (above, below) in RATIOS.items()}
     for index, setting in enumerate(settings):
         # One model alone examines nothing. By definition the drafter alone has no rejections, and the verifier alone accepts nothing.
         method = get_method(setting.method)
         if not (method.drafts and method.verifies):
             ratios["rejection_rate"][:, index] = 0.0 if method.drafts else 1.0
-    texts = tables["texts"].sum(axis=1).astype(int)
-    tokens = tables["tokens"].sum(axis=1).astype(int)
+    texts, tokens = (tables[name].sum(axis=1).astype(int).tolist() for name in ("texts", "tokens"))
     done = {setting: index for index, setting in enumerate(settings) if texts[index]}
     return tuple(
-        Point(setting, int(texts[index]), int(tokens[index]), **_figures(setting, done, ratios))
+        Point(setting, texts[index], tokens[index], **_figures(setting, done, ratios))
         for setting, index in done.items()
     )
 
@@ -67,29 +65,22 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
 
     This is seconds per token over those of verifier_only at the same temperature, for the timed items that both have.
     """
-    items = max((one.index for one in timings), default=-1) + 1
+    items = max((one.timed for one in timings), default=-1) + 1
     seconds, tokens = np.zeros((2, len(settings), items))
-    for one in sorted(timings, key=lambda one: (one.setting, one.index, one.seconds)):
-        seconds[one.setting, one.index] += one.seconds
-        tokens[one.setting, one.index] += one.tokens
+    for one in sorted(timings, key=lambda one: (one.setting, one.timed, one.seconds)):
+        seconds[one.setting, one.timed] += one.seconds
+        tokens[one.setting, one.timed] += one.tokens
     weights, number = resamples(items), {setting: index for index, setting in enumerate(settings)}
-
-    def latency(setting: Setting) -> dict[str, Estimate]:
-        own, alone = (
-            number.get(one) for one in (setting, Setting(setting.temperature, "verifier_only", 0.0))
-        )
-        if own is None or alone is None:
-            return {}
-        both = (tokens[own] > 0) & (tokens[alone] > 0)
-        a_token = [
-            divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
-        ]
-        return _estimates([("relative_latency", divided(*a_token))])
-
     points = []
     for point in results.points:
-        figures = {name: one for name, one in point.figures.items() if name != "relative_latency"}
-        points.append(replace(point, figures=figures | latency(point.setting)))
+        own = number[point.setting]
+        alone = number[Setting(point.setting.temperature, "verifier_only", 0.0)]
+        both = (tokens[own] > 0) & (tokens[alone] > 0)
+        a_token, usual = (
+            divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
+        )
+        latency = _estimates({"relative_latency": divided(a_token, usual)})
+        points.append(replace(point, figures={**point.figures, **latency}))
     return replace(results, points=tuple(points))
 
 
@@ -124,9 +115,7 @@ def resamples(items: int) -> Floats:
 
 def divided(above: Floats, below: Floats) -> Floats:
     """The ratio; NaN where `below` is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = above / below
-    return np.where(np.isfinite(found), found, np.nan)
+    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, np.nan), where=below != 0)
 
 
 def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str, Floats]) -> dict[str, Any]:
@@ -137,30 +126,36 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
     verifier, drafter, lossless = (
         done.get(Setting(temperature, name, 0.0)) for name in ("verifier_only", "drafter_only", "speed")
     )
-    found: dict[str, Any] = {"figures": _estimates(own.items())}
-    ratio: dict[str, Floats] = {}
+    found: dict[str, Any] = {"figures": _estimates(own), "ratios": {}}
     if verifier is not None:
         if setting.method != "verifier_only":
-            found["against_verifier"] = _estimates(
-                (name, own[name] - ratios[name][:, verifier]) for name in COMPARED
+            found["against_verifier"] = _differences(
+                own, {name: ratios[name][:, verifier] for name in COMPARED}
             )
         # Lossless decoding draws from the verifier's distribution with other uniforms; averaging the two halves the noise.
         references = [verifier] if lossless is None else [verifier, lossless]
-        ratio["accuracy"] = divided(own["accuracy"], accuracy[:, references].mean(axis=1))
+        usual = accuracy[:, references].mean(axis=1)
+        found["ratios"] |= _estimates({"accuracy": divided(own["accuracy"], usual)})
     if lossless is not None and method.drafts and method.verifies:
-        ratio["rejection_rate"] = divided(own["rejection_rate"], rejected[:, lossless])
-    found["ratios"] = _estimates(ratio.items())
+        share = divided(own["rejection_rate"], rejected[:, lossless])
+        found["ratios"] |= _estimates({"rejection_rate": share})
     if method.has_rule:
         if verifier is not None and drafter is not None:
             found["beats_both"] = _ahead(own["accuracy"] - accuracy[:, [verifier, drafter]].max(axis=1))
         if temperature > 0:  # at temperature 0 their leniences change nothing
-            for side, name, compared in (
-                ("against_speed", "speed", _against_curve),
-                ("against_min_p", "lossless_min_p", _against_best),
+            for side, name, other in (
+                ("against_speed", "speed", _on_curve),
+                ("against_min_p", "lossless_min_p", _best),
             ):
                 rows = [i for one, i in done.items() if (one.temperature, one.method) == (temperature, name)]
-                found[side] = compared(own, {each: all_[:, rows] for each, all_ in ratios.items()})
+                found[side] = _differences(
+                    own, other(own, {each: all_[:, rows] for each, all_ in ratios.items()})
+                )
     return found
+
+
+def _differences(own: Mapping[str, Floats], other: Mapping[str, Floats]) -> dict[str, Estimate]:
+    return _estimates({name: own[name] - other[name] for name in COMPARED if name in other})
 
 
 def _ahead(difference: Floats) -> str:
@@ -170,8 +165,8 @@ def _ahead(difference: Floats) -> str:
     return "surely" if found.low > 0 else "yes"
 
 
-def _against_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[str, Estimate]:
-    """Differences to a curve at the same rejection rate; none if the curve does not reach that rate.
+def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The compared figures of a curve at the rejection rate of `own`; none if the curve does not reach that rate.
 
     If it does not reach the rate in one replicate, its nearer end is used there. Leaving such replicates out would favour
     those in which the two are similar.
@@ -180,13 +175,13 @@ def _against_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> di
     ends = rates[0].min(initial=np.inf), rates[0].max(initial=-np.inf)
     if not (ends[0] < ends[1] and ends[0] <= rate[0] <= ends[1]):
         return {}
-    return _estimates((name, own[name] - interpolated(rates, curve[name], rate)) for name in COMPARED)
+    return {name: interpolated(rates, curve[name], rate) for name in COMPARED}
 
 
-def _against_best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, Estimate]:
-    """Differences to the most accurate of `others` that rejects no more drafts.
+def _best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The compared figures of the most accurate of `others` that rejects no more drafts.
 
-    If all of them reject more, to the most accurate of all; none then if that is as accurate, since neither is better.
+    If all of them reject more, of the most accurate of all; none then if that is as accurate, since neither is better.
     """
     rates, accuracy = others["rejection_rate"][0], others["accuracy"][0]
     fair = np.flatnonzero(rates <= own["rejection_rate"][0])
@@ -194,7 +189,7 @@ def _against_best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> di
     best = rows[np.argmax(accuracy[rows])] if rows.size else None
     if best is None or not (fair.size or own["accuracy"][0] > accuracy[best]):
         return {}
-    return _estimates((name, own[name] - others[name][:, best]) for name in COMPARED)
+    return {name: others[name][:, best] for name in COMPARED}
 
 
 def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
@@ -226,6 +221,6 @@ def _rounded(value: float) -> float:
     return 0.0 if abs(value) < 1e-12 else float(f"{value:.6g}")
 
 
-def _estimates(found: Iterable[tuple[str, Floats]]) -> dict[str, Estimate]:
-    each = ((name, estimate(replicates)) for name, replicates in found)
-    return {name: one for name, one in each if one is not None}
+def _estimates(found: Mapping[str, Floats]) -> dict[str, Estimate]:
+    each = {name: estimate(replicates) for name, replicates in found.items()}
+    return {name: one for name, one in each.items() if one is not None}

@@ -9,25 +9,25 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from specviz.analysis.sweep.estimates import estimate_points, with_latency
-from specviz.analysis.sweep.grid import SweepGrid, Unit
+from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.results import Results, Sample, Timing, read_record
+from specviz.analysis.sweep.results import SIDES, Estimate, Point, Results, Sample, Timing
 from specviz.errors import RequestError, SpecvizError, TraceError
 from specviz.files import append_json_line, json_lines, write_whole
 from specviz.resources import ASSETS
 
-SCHEMA, VERSION = "specviz-sweep-plan", 1
-_UNREAD = "The texts of this sweep cannot be read."
+PLAN_SCHEMA, RESULTS_SCHEMA, VERSION = "specviz-sweep-plan", "specviz-sweep", 1
 SHELF = ASSETS / "sweep"
 """The recorded sweep behind the lenience scales and the lessons; `sweeps.json` lists all that the page shows."""
 
@@ -50,30 +50,13 @@ class Header:
         names = self.drafter, self.verifier, self.dtype
         return Results(self.plan, *names, count, points, complete=len(samples) == wanted)
 
-    def to_json(self) -> str:
-        """The header as JSON text."""
-        record = {"schema": SCHEMA, "version": VERSION} | asdict(self)
-        return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
-
-    @staticmethod
-    def from_json(text: str) -> Header:
-        """Read the output of `to_json`. Raises TraceError if the text is something else or of another version."""
-
-        def build(record: dict[str, Any]) -> Header:
-            items = tuple(
-                Item(**one | {name: tuple(one.get(name, ())) for name in ("answers", "also")})
-                for one in record["items"]
-            )
-            return Header(**record | {"items": items, "plan": SweepGrid.from_record(record["plan"])})
-
-        return read_record(text, SCHEMA, VERSION, build)
-
 
 class SweepFolder:
     """One sweep's files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._plan = folder / "plan.json"
         self._samples = folder / "samples.jsonl.gz"
         self._results = folder / "results.json"
         self._timings = folder / "timings.jsonl"
@@ -84,11 +67,13 @@ class SweepFolder:
         Raises:
             RequestError: the folder contains something else.
         """
-        try:
-            return Header.from_json((self.folder / "plan.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not self._plan.exists():
             return None
-        except (OSError, UnicodeDecodeError, TraceError) as error:
+        try:
+            record = _read(self._plan, PLAN_SCHEMA)
+            items = tuple(Item(**_with_tuples(item)) for item in record["items"])
+            return Header(**record | {"items": items})
+        except _DAMAGED as error:
             raise RequestError(
                 "There is no sweep in that folder, and it has other files: name another."
             ) from error
@@ -97,20 +82,19 @@ class SweepFolder:
         """Prepare the folder for this sweep, which may be an interrupted one.
 
         Raises:
-            RequestError: the folder has another sweep, or cannot be written to.
+            RequestError: the folder has another sweep.
+            SpecvizError: it cannot be written to.
         """
-        if (present := self.header()) is not None:
-            if present != header:
-                raise RequestError(
-                    "That folder holds another sweep (the plan, the pair or the items differ): name another folder, or name "
-                    "the folder alone to resume it."
-                )
-            return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder / "plan.json", header.to_json())
-        except OSError as error:
-            raise RequestError("That folder cannot be made or written to: name another.") from error
+        present = self.header()
+        if present is None:
+            with _writing():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                _write(self._plan, PLAN_SCHEMA, header)
+        elif present != header:
+            raise RequestError(
+                "That folder holds another sweep (the plan, the pair or the items differ): name another folder, or name "
+                "the folder alone to resume it."
+            )
 
     @property
     def is_complete(self) -> bool:
@@ -119,28 +103,20 @@ class SweepFolder:
 
     def done(self) -> dict[Unit, list[Sample]]:
         """Every unit that is done, by any process or in a finished sweep."""
-        found = self._finished()
-        for part in sorted(self.folder.glob("part-*.jsonl")):
-            for trial, item, temperature, samples in json_lines(part):
-                found.setdefault(Unit(trial, item, temperature), [Sample(*one) for one in samples])
-        return found
-
-    def _finished(self) -> dict[Unit, list[Sample]]:
-        header = self.header()
-        if header is None or not self._samples.is_file():
-            return {}
-        found, settings = defaultdict[Unit, list[Sample]](list), header.plan.settings
-        try:
+        found: dict[Unit, list[Sample]] = {}
+        if (header := self.header()) and self._samples.is_file():
+            settings = header.plan.settings
             for one in self.samples():
-                found[Unit(one.trial, one.item, settings[one.setting].temperature)].append(one)
-        except TraceError:
-            return {}
-        return dict(found)
+                found.setdefault(Unit(one.trial, one.item, settings[one.setting].temperature), []).append(one)
+        for part in self.folder.glob("part-*.jsonl"):
+            for *unit, samples in json_lines(part):
+                found.setdefault(Unit(*unit), [Sample(*one) for one in samples])
+        return found
 
     def append(self, rank: int, unit: Unit, samples: Sequence[Sample]) -> None:
         """Write a unit to disk. Once this returns, the unit survives any failure of this process."""
-        record = [*astuple(unit), [astuple(one) for one in samples]]
-        _append(self.folder / f"part-{rank}.jsonl", record)
+        with _writing():
+            append_json_line(self.folder / f"part-{rank}.jsonl", [*unit, samples])
 
     def finish(self, samples: Sequence[Sample], results: Results) -> None:
         """Write samples and results, and remove the processes' files.
@@ -148,27 +124,25 @@ class SweepFolder:
         Raises:
             SpecvizError: they cannot be written. No finished unit is lost.
         """
-        lines = (json.dumps(astuple(one), ensure_ascii=False) + "\n" for one in sorted(samples))
-        # Without a time stamp, so that the same samples give the same file.
-        packed = gzip.compress("".join(lines).encode("utf-8"), mtime=0)
-        try:
-            write_whole(self._samples, packed)
-            write_whole(self._results, results.to_json())
-        except OSError as error:
-            raise _unwritten(error) from error
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sorted(samples))
+        with _writing():
+            # Without a time stamp, so that the same samples give the same file.
+            write_whole(self._samples, gzip.compress("".join(lines).encode("utf-8"), mtime=0))
+            _write(self._results, RESULTS_SCHEMA, results)
         for part in self.folder.glob("part-*.jsonl"):
             part.unlink()
 
     def results(self) -> Results:
         """The finished sweep's results, without latencies; TraceError if there are none."""
         try:
-            return Results.from_json(self._results.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+            record = _read(self._results, RESULTS_SCHEMA)
+            return Results(**record | {"points": tuple(map(_point, record["points"]))})
+        except _DAMAGED as error:
             raise TraceError("The results of this sweep cannot be read.") from error
 
     def samples(self) -> Iterator[Sample]:
         """The finished sweep's texts in order; TraceError if there are none."""
-        return map(_read_sample, self.packed())
+        return (Sample(*json.loads(line)) for line in self.packed())
 
     def packed(self) -> Iterator[bytes]:
         """The lines of `samples`, unread."""
@@ -176,7 +150,7 @@ class SweepFolder:
             with gzip.open(self._samples) as file:
                 yield from file
         except (OSError, EOFError) as error:
-            raise TraceError(_UNREAD) from error
+            raise TraceError("The texts of this sweep cannot be read.") from error
 
     def timings(self) -> list[Timing]:
         """The timings so far."""
@@ -184,13 +158,15 @@ class SweepFolder:
 
     def begin_timings(self, machine: Mapping[str, Any]) -> None:
         """Prepare for timings on this machine. Timings of another machine are deleted."""
-        if self.machine != machine:
-            self._timings.unlink(missing_ok=True)
-            _append(self._timings, dict(machine))
+        if not machine.items() <= self.machine.items():
+            today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+            with _writing():
+                write_whole(self._timings, json.dumps({**machine, "date": today}, ensure_ascii=False) + "\n")
 
     def add_timing(self, timing: Timing) -> None:
         """Write one timing to disk, after `begin_timings`."""
-        _append(self._timings, astuple(timing))
+        with _writing():
+            append_json_line(self._timings, timing)
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -203,13 +179,14 @@ class Recorded:
     """A finished or running sweep, to be shown: figures, texts, and the machine that timed it.
 
     Attributes:
-        given: the texts; None to read them from `folder` when they are first needed.
+        given: the texts, unless they are in the `folder`.
+        machine: as `SweepFolder.machine`.
     """
 
     results: Results
     items: tuple[Item, ...]
-    given: Sequence[Sample] | None = None
-    machine: str = ""
+    given: Sequence[Sample] = ()
+    machine: Mapping[str, Any] = field(default_factory=dict)
     folder: SweepFolder | None = None
 
     @property
@@ -217,25 +194,25 @@ class Recorded:
         """Its name in an address: its folder's, which outlasts its title; "" without a folder."""
         return self.folder.folder.name if self.folder else ""
 
+    @property
+    def machine_words(self) -> str:
+        """The machine that timed it, in words."""
+        return ", ".join(self.machine[name] for name in ("machine", "processor") if name in self.machine)
+
     def samples(self, setting: int) -> list[Sample]:
         """The texts of the setting with this index, the first trial's first.
 
         Raises:
             TraceError: they cannot be read.
         """
-        if self.given is not None:
-            found = [one for one in self.given if one.setting == setting]
-        else:
-            found = [_read_sample(line) for line in self._packed.get(f"[{setting}".encode(), ())]
+        found = [one for one in self.given if one.setting == setting]
+        # Only what is shown is parsed: a sweep has tens of thousands of texts.
+        found += [Sample(*json.loads(line)) for line in self._lines if line.startswith(b"[%d," % setting)]
         return sorted(found, key=lambda one: (one.trial, one.item))
 
     @cached_property
-    def _packed(self) -> dict[bytes, list[bytes]]:
-        """The folder's texts by setting. Only what is shown is read: a sweep has tens of thousands."""
-        found = defaultdict(list)
-        for line in self.folder.packed() if self.folder else ():
-            found[line.partition(b",")[0]].append(line)
-        return found
+    def _lines(self) -> list[bytes]:
+        return list(self.folder.packed()) if self.folder else []
 
 
 def open_recorded(folder: Path = SHELF) -> Recorded | None:
@@ -245,42 +222,54 @@ def open_recorded(folder: Path = SHELF) -> Recorded | None:
         header = files.header()
         if header is None:
             return None
-        results, timings = files.results(), files.timings()
+        results = files.results()
     except SpecvizError:
         return None
-    timed_on = files.machine
-    machine = ", ".join(str(timed_on[name]) for name in ("machine", "processor") if name in timed_on)
-    shown = with_latency(results, header.plan.settings, timings)
-    return Recorded(shown, header.items, machine=machine, folder=files)
+    shown = with_latency(results, header.plan.settings, files.timings())
+    return Recorded(shown, header.items, machine=files.machine, folder=files)
 
 
 @cache
 def shown_sweeps() -> dict[str, Recorded]:
     """The recorded sweeps that can be read, by the titles in `sweeps.json`, in its order. Read once per process."""
-    try:
-        listed = json.loads((ASSETS / "sweeps.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    listed = json.loads((ASSETS / "sweeps.json").read_text(encoding="utf-8"))
     found = {title: open_recorded(ASSETS / folder) for title, folder in listed.items()}
     return {title: sweep for title, sweep in found.items() if sweep}
 
 
-def _read_sample(line: bytes) -> Sample:
-    """A line of the table of texts; TraceError if it is something else."""
-    try:
-        return Sample(*json.loads(line))
-    except (ValueError, TypeError) as error:
-        raise TraceError(_UNREAD) from error
+# ---- JSON
+
+_DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
-def _append(path: Path, record: Any) -> None:
+def _read(path: Path, schema: str) -> dict[str, Any]:
+    """The record that `_write` wrote, with its plan; one of the errors `_DAMAGED` if the file has something else."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if (record.pop("schema"), record.pop("version")) != (schema, VERSION):
+        raise ValueError(f"{path.name} is no {schema} of version {VERSION}.")
+    return record | {"plan": SweepGrid(**_with_tuples(record["plan"]))}
+
+
+def _write(path: Path, schema: str, what: Header | Results) -> None:
+    record = {"schema": schema, "version": VERSION} | asdict(what)
+    write_whole(path, json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+
+
+def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+
+
+def _point(record: dict[str, Any]) -> Point:
+    sides = {s: {name: Estimate(**one) for name, one in record.get(s, {}).items()} for s in SIDES}
+    return Point(**record | sides | {"setting": Setting(**record["setting"])})
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Turn an error of the disk into a sentence."""
     try:
-        append_json_line(path, record)
+        yield
     except OSError as error:
-        raise _unwritten(error) from error
-
-
-def _unwritten(error: OSError) -> SpecvizError:
-    return SpecvizError(
-        f"The sweep cannot be written: {error.strerror or error}. Run the same command again to resume it."
-    )
+        raise SpecvizError(
+            f"The sweep cannot be written: {error.strerror or error}. Run the same command again to resume it."
+        ) from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from specviz.core.methods import METHODS, PAPER, get_method
 from specviz.errors import RequestError
-from specviz.schema.settings import MAX_DRAFT_LENGTH
+from specviz.schema.settings import SETTINGS
 
 _OF_FAVOURITE = (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1)
 LENIENCES: dict[str, tuple[float, ...]] = {
@@ -23,15 +23,6 @@ LENIENCES: dict[str, tuple[float, ...]] = {
 }
 """Default leniences of some methods, strict end first, denser where the curve bends. Other methods are sampled evenly."""
 _EVEN_STEPS = 6
-_RANGES = {
-    "trials": (1, 1000),
-    "limit": (0, 1_000_000),
-    "draft_length": (1, MAX_DRAFT_LENGTH),
-    "max_new_tokens": (1, 4096),
-    "seed": (0, 2**31 - 1),
-    "timed": (0, 1000),
-    "points": (0, 1000),
-}
 
 
 @dataclass(frozen=True, order=True)
@@ -42,16 +33,23 @@ class Setting:
     method: str
     lenience: float
 
+    def named(self, pattern: str) -> str:
+        """The method's title; if it has a lenience, in a pattern such as "{title}, α = {alpha}"."""
+        method = METHODS[self.method]
+        return pattern.format(title=method.title, alpha=self.alpha) if method.has_lenience else method.title
+
+    @property
+    def alpha(self) -> str:
+        """The lenience, typeset."""
+        return f"{self.lenience:g}".replace("-", "−")
+
     @property
     def title(self) -> str:
         """The method's title, with the lenience if it has one."""
-        method = get_method(self.method)
-        lenience = f"{self.lenience:g}".replace("-", "−")
-        return f"{method.title}, α\u00a0=\u00a0{lenience}" if method.has_lenience else method.title
+        return self.named("{title}, α\u00a0=\u00a0{alpha}")
 
 
-@dataclass(frozen=True, order=True)
-class Unit:
+class Unit(NamedTuple):
     """One trial of an item at all settings of a temperature. Units are done in order, each completely or not at all."""
 
     trial: int
@@ -96,17 +94,10 @@ class SweepGrid:
     timed: int = 8
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                title = name.replace("_", " ").capitalize()
-                raise RequestError(f"{title} must be a whole number from {low} to {high}, not {value!r}.")
-        if self.points == 1:
-            raise RequestError("Points must be at least 2: a curve has two ends.")
-        if not self.temperatures or not all(
-            isinstance(t, int | float) and 0 <= t < 100 for t in self.temperatures
-        ):
-            raise RequestError("Name at least one temperature, each a number of at least 0 and below 100.")
+        for name in ("draft_length", "max_new_tokens", "seed"):
+            SETTINGS[name].check(getattr(self, name))
+        for temperature in self.temperatures:
+            SETTINGS["temperature"].check(temperature)
         _ = self.settings
 
     @property
@@ -137,12 +128,6 @@ class SweepGrid:
     def seed_of(self, item: int, trial: int) -> int:
         """The seed of an item's trial, shared by all settings, so that only the method makes a difference."""
         return self.seed + item * self.trials + trial
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> SweepGrid:
-        """Read a plan from its JSON object. Raises RequestError or TypeError if it is something else."""
-        settings: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
-        return SweepGrid(**settings)
 
 
 def _leniences(name: str, asked: Sequence[float], points: int) -> Sequence[float]:

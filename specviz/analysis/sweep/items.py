@@ -7,11 +7,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from specviz.errors import RequestError
 from specviz.resources import ASSETS
@@ -28,15 +27,6 @@ _KIND_WORDS = {"skill": "about a taught skill", "fact": "about a fact", "mixed":
 """What the kinds of `SKILL_ITEMS` are called; others are called by their names."""
 
 _OWN = {BUILT_IN: ASSETS / "tasks.jsonl", SKILLS: SKILL_ITEMS}
-_TEXT = (str, "text with a word in it")
-_FIELDS: dict[str, tuple[type, str]] = {
-    "key": _TEXT,
-    "kind": _TEXT,
-    "prompt": _TEXT,
-    "answers": (list, "a list"),
-    "also": (list, "a list"),
-    "raw": (bool, "true or false"),
-}
 _WORD = re.compile(r"[^\W_]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A minus is a sign only if no word or number precedes it: it is not in "7-3" and "7 minus 3".
@@ -116,55 +106,41 @@ def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
     path = _OWN.get(source) or Path(source)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            "The file of items is not UTF-8 text; give one with a JSON object on each line."
-        ) from error
     except (OSError, ValueError) as error:
         raise RequestError(
-            f"The file of items cannot be read; give the path of one, or “{BUILT_IN}”."
+            f"The file of items cannot be read as UTF-8 text; give the path of one, or “{BUILT_IN}”."
         ) from error
     items = [_item(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not items:
         raise RequestError('The file of items is empty; it needs a JSON object {"prompt": ...} on each line.')
     if len({item.key for item in items}) < len(items):
         raise RequestError("Two items of the file share a key; each needs its own.")
-    interleaved = _interleaved(items)
-    return Items(source if source in _OWN else path.name, tuple(interleaved[: limit or None]))
-
-
-def _interleaved(items: list[Item]) -> list[Item]:
-    """The first of every kind, then the second of every kind, and so on."""
     kinds: dict[str, list[Item]] = {}
     for item in items:
         kinds.setdefault(item.kind, []).append(item)
-    return [item for turn in zip_longest(*kinds.values()) for item in turn if item]
+    alternating = [item for turn in zip_longest(*kinds.values()) for item in turn if item]
+    return Items(source if source in _OWN else path.name, tuple(alternating[: limit or None]))
 
 
 def _item(number: int, line: str) -> Item:
     where = f"Line {number} of the file of items"
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f'{where} is not JSON; it must be an object like {{"prompt": ...}}.') from error
-    if not isinstance(record, dict):
-        raise RequestError(f'{where} is no object; it must be one like {{"prompt": ...}}.')
-    if record.keys() - _FIELDS.keys():
-        raise RequestError(f"{where} has an unknown field; there are only {', '.join(_FIELDS)}.")
-    for name, value in record.items():
-        type_, right = _FIELDS[name]
-        if not isinstance(value, type_) or (type_ is str and not _is_text(value)):
-            raise RequestError(f'{where}: "{name}" must be {right}.')
-    if "prompt" not in record:
-        raise RequestError(f'{where} has no "prompt", the text to ask.')
-    fields: dict[str, Any] = {"key": f"line-{number}", "kind": "text"} | record
-    for name in ("answers", "also"):
-        fields[name] = tuple(record.get(name, ()))
-    if not all(_is_text(answer) for answer in (*fields["answers"], *fields["also"])):
-        raise RequestError(f'{where}: each of the "answers" must be text with a word or a number in it.')
-    if fields["kind"] == ARITHMETIC and None in map(_last_number, fields["answers"]):
+        record = {"key": f"line-{number}", "kind": "text", "answers": [], "also": []} | json.loads(line)
+        lists = {name: tuple(record[name]) for name in ("answers", "also") if isinstance(record[name], list)}
+        item = Item(**record | lists)
+    except (ValueError, TypeError, RecursionError) as error:
+        names = ", ".join(each.name for each in fields(Item))
+        raise RequestError(
+            f'{where} is no JSON object with a "prompt"; it may have the fields {names}.'
+        ) from error
+    texts = (item.key, item.kind, item.prompt, *item.answers, *item.also)
+    if len(lists) < 2 or not isinstance(item.raw, bool) or not all(map(_is_text, texts)):
+        raise RequestError(
+            f'{where}: "answers" and "also" are lists, "raw" is true or false, and everything else is text with a word in it.'
+        )
+    if item.kind == ARITHMETIC and None in map(_last_number, item.answers):
         raise RequestError(f'{where}: each of the "answers" must be a number, written as text.')
-    return Item(**fields)
+    return item
 
 
 def _is_text(value: object) -> bool:

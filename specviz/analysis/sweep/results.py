@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from specviz.analysis.sweep.grid import Setting, SweepGrid
-from specviz.errors import TraceError
-
-SCHEMA, VERSION = "specviz-sweep", 1
-T = TypeVar("T")
 
 
-@dataclass(frozen=True, order=True)
-class Sample:
+class Sample(NamedTuple):
     """One row of a sweep's table: the answer to one item at one setting.
 
     Attributes:
@@ -56,16 +49,15 @@ class Sample:
     least_confidence: float | None = None
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """The cost of one text served alone. `seconds` counts its rounds, without prefill.
 
-    `item` is the item's index in the sweep, `index` its index among the timed items.
+    `item` is the item's index in the sweep, `timed` its index among the timed items.
     """
 
     setting: int
     item: int
-    index: int
+    timed: int
     tokens: int
     seconds: float
     drafted: int
@@ -78,50 +70,36 @@ class Figure(NamedTuple):
 
     title: str
     meaning: str
-    is_quality: bool
-    higher_is_better: bool
-    is_share: bool
+    is_quality: bool = False
+    higher_is_better: bool = False
+    is_share: bool = False
 
 
-FIGURES: MappingProxyType[str, Figure] = MappingProxyType(
-    {
-        "accuracy": Figure("Questions right", "Share of the questions answered right.", True, True, True),
-        "log_probability": Figure(
-            "Log-probability per token",
-            "How likely the verifier finds the text at temperature 1: the mean natural logarithm; 0 is most.",
-            True,
-            True,
-            False,
-        ),
-        "distance": Figure(
-            "Distance from the verifier",
-            "Total variation between the distribution that the method follows and the verifier’s, a mean over tokens.",
-            True,
-            False,
-            True,
-        ),
-        "greedy_agreement": Figure(
-            "Verifier’s first choices",
-            "Share of tokens that the verifier finds most probable.",
-            True,
-            True,
-            True,
-        ),
-        "rejection_rate": Figure(
-            "Drafts rejected", "Share of the draft tokens that the verifier turns down.", False, False, True
-        ),
-        "verifier_calls": Figure(
-            "Verifier passes per token",
-            "How often the verifier runs for a token; 1 by itself.",
-            False,
-            False,
-            False,
-        ),
-        "relative_latency": Figure(
-            "Time per token", "The verifier alone takes 100\u00a0%.", False, False, True
-        ),
-    }
-)
+FIGURES: Mapping[str, Figure] = {
+    "accuracy": Figure("Questions right", "Share of the questions answered right.", True, True, True),
+    "log_probability": Figure(
+        "Log-probability per token",
+        "How likely the verifier finds the text at temperature 1: the mean natural logarithm; 0 is most.",
+        is_quality=True,
+        higher_is_better=True,
+    ),
+    "distance": Figure(
+        "Distance from the verifier",
+        "Total variation between the distribution that the method follows and the verifier’s, a mean over tokens.",
+        is_quality=True,
+        is_share=True,
+    ),
+    "greedy_agreement": Figure(
+        "Verifier’s first choices", "Share of tokens that the verifier finds most probable.", True, True, True
+    ),
+    "rejection_rate": Figure(
+        "Drafts rejected", "Share of the draft tokens that the verifier turns down.", is_share=True
+    ),
+    "verifier_calls": Figure(
+        "Verifier passes per token", "How often the verifier runs for a token; 1 by itself."
+    ),
+    "relative_latency": Figure("Time per token", "The verifier alone takes 100\u00a0%.", is_share=True),
+}
 """All figures by name, quality first. A point has only those that were measured."""
 
 COMPARED = ("accuracy", "log_probability")
@@ -166,8 +144,13 @@ class Point:
     ratios: Mapping[str, Estimate] = field(default_factory=dict)
     beats_both: str = "no"
 
+    def value(self, figure: str) -> float:
+        """The value of a figure that was measured."""
+        return self.figures[figure].value
 
-_SIDES = ("figures", "against_verifier", "against_speed", "against_min_p", "ratios")
+
+SIDES = ("figures", "against_verifier", "against_speed", "against_min_p", "ratios")
+"""The fields of a point that have estimates."""
 
 
 @dataclass(frozen=True)
@@ -204,29 +187,10 @@ class Results:
         wanted = Setting(temperature, method, lenience)
         return next((point for point in self.points if point.setting == wanted), None)
 
-    def to_json(self) -> str:
-        """The results as JSON text; equal results give equal text."""
-        record = {"schema": SCHEMA, "version": VERSION} | asdict(self)
-        return json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-
-    @staticmethod
-    def from_json(text: str) -> Results:
-        """Read what `to_json` wrote.
-
-        Raises:
-            TraceError: the text is damaged, of another version or no such record.
-        """
-
-        def build(record: dict[str, Any]) -> Results:
-            plan, points = SweepGrid.from_record(record["plan"]), tuple(map(_point, record["points"]))
-            return Results(**record | {"plan": plan, "points": points})
-
-        return read_record(text, SCHEMA, VERSION, build)
-
     def to_csv(self) -> str:
         """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""
         columns = {name: ("figures", name) for name in FIGURES}
-        columns |= {f"{name}_{side}": (side, name) for side in _SIDES[1:-1] for name in COMPARED}
+        columns |= {f"{name}_{side}": (side, name) for side in SIDES[1:-1] for name in COMPARED}
         columns |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
         ends = {"": "value", "_low": "low", "_high": "high"}
         head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]
@@ -241,19 +205,3 @@ class Results:
                     row |= {stem + end: getattr(found, field) for end, field in ends.items()}
             writer.writerow(row)
         return out.getvalue()
-
-
-def read_record(text: str, schema: str, version: int, build: Callable[[dict[str, Any]], T]) -> T:
-    """Parse a JSON object of this schema and version, and pass it to `build`. Raises TraceError if it is something else."""
-    try:
-        record = json.loads(text)
-        if (record.pop("schema"), record.pop("version")) == (schema, version):
-            return build(record)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise TraceError(f"This {schema} is damaged or something else.") from error
-    raise TraceError(f"This is no {schema} of version {version}.")
-
-
-def _point(record: dict[str, Any]) -> Point:
-    sides = {s: {name: Estimate(**one) for name, one in record.get(s, {}).items()} for s in _SIDES}
-    return Point(**record | sides | {"setting": Setting(**record["setting"])})

@@ -9,20 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from specviz.analysis.sweep.folder import SHELF, SweepFolder
+from specviz.analysis.sweep.folder import SHELF, shown_sweeps
 from specviz.analysis.sweep.results import Results
 from specviz.core.methods import METHODS
-from specviz.errors import TraceError
 
 EVEN = 0.08
 """Share of a scale that is linear in the lenience, so that leniences with equal acceptance rates still take up length."""
 FLAT = 0.01
 """If an acceptance rate rises by less than this over the whole curve, the scale is linear in the lenience."""
-QUALITIES = ("accuracy", "log_probability")
-"""Figures of quality, best first. A sweep's curves use the first one that all its points have."""
 
 Curve = list[tuple[float, float, float]]
-"""(lenience, acceptance rate, quality) of the measured points, ascending; the acceptance rate never falls."""
+"""(lenience, acceptance rate, accuracy) of the measured points, ascending; the acceptance rate never falls."""
 
 
 @dataclass(frozen=True)
@@ -32,55 +29,42 @@ class Scales:
     Attributes:
         pair: the key of the pair that was measured.
         items: number of questions.
-        quality: which of `QUALITIES` the curves have.
-        verifier: the verifier's own quality, by temperature.
-        curves: by method and temperature. Only of methods that were measured at the same leniences at every
-            temperature, including both ends of their offered range, and that accept more with more lenience.
+        verifier: the verifier's own accuracy, by temperature.
+        curves: by method and temperature; only of methods that accept more with more lenience.
     """
 
     pair: str
     items: int
-    quality: str
     verifier: Mapping[float, float]
     curves: Mapping[str, Mapping[float, Curve]]
-
-
-def make_scales(results: Results) -> Scales | None:
-    """The curves of a sweep's results; None if there are none."""
-    quality = next((name for name in QUALITIES if all(name in each.figures for each in results.points)), None)
-    if quality is None:
-        return None
-    curves = {}
-    for name, method in METHODS.items():
-        found = {heat: _curve(results, name, heat, quality) for heat in results.temperatures}
-        measured = {tuple(lenience for lenience, _, _ in curve) for curve in found.values()}
-        # With min-p alone, a lenience accepts no more drafts.
-        if method.has_lenience and not method.truncates and len(measured) == 1:
-            [leniences] = measured
-            if leniences and (leniences[0], leniences[-1]) == tuple(method.offered_range):
-                curves[name] = found
-    alone = {heat: results.point(heat, "verifier_only") for heat in results.temperatures}
-    verifier = {heat: point.figures[quality].value for heat, point in alone.items() if point}
-    return Scales(results.plan.pair, results.items, quality, verifier, curves) if curves else None
-
-
-def _curve(results: Results, method: str, temperature: float, quality: str) -> Curve:
-    measured = sorted(
-        (point.setting.lenience, 1 - point.figures["rejection_rate"].value, point.figures[quality].value)
-        for point in results.at(temperature)
-        if point.setting.method == method and "rejection_rate" in point.figures
-    )
-    curve: Curve = []
-    for lenience, acceptance, figure in measured:
-        highest = curve[-1][1] if curve else 0.0
-        curve.append((lenience, max(acceptance, highest), figure))
-    return curve
 
 
 @cache
 def recorded_scales() -> Scales | None:
     """The curves of the recorded sweep that ships with SpecViz; None if it is missing or damaged."""
-    try:
-        return make_scales(SweepFolder(SHELF).results())
-    except TraceError:
-        return None
+    found = {sweep.name: sweep.results for sweep in shown_sweeps().values()}.get(SHELF.name)
+    return make_scales(found) if found else None
+
+
+def make_scales(results: Results) -> Scales:
+    """The curves of a sweep in which every method runs from end to end, at the same leniences at all temperatures."""
+    # With min-p alone, a lenience accepts no more drafts.
+    swept = [
+        n
+        for n in METHODS
+        if n in results.plan.methods and METHODS[n].has_lenience and not METHODS[n].truncates
+    ]
+    curves = {name: {heat: _curve(results, name, heat) for heat in results.temperatures} for name in swept}
+    alone = [point for point in results.points if point.setting.method == "verifier_only"]
+    verifier = {point.setting.temperature: point.value("accuracy") for point in alone}
+    return Scales(results.plan.pair, results.items, verifier, curves)
+
+
+def _curve(results: Results, method: str, temperature: float) -> Curve:
+    curve: Curve = []
+    for point in results.at(temperature):  # the strict end first
+        if point.setting.method == method:
+            highest = curve[-1][1] if curve else 0.0
+            acceptance = max(1 - point.value("rejection_rate"), highest)
+            curve.append((point.setting.lenience, acceptance, point.value("accuracy")))
+    return curve

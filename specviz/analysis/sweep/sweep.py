@@ -16,38 +16,28 @@ from specviz.analysis.sweep.folder import Header
 from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Items
 from specviz.analysis.sweep.results import Sample, Timing
-from specviz.engine.engine import BaseEngine, Engine
+from specviz.engine.engine import BaseEngine
 from specviz.engine.events import Finished
-from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
 
 class Sweep:
-    """One grid on one pair."""
+    """One grid on the pair of an engine."""
 
-    def __init__(
-        self,
-        grid: SweepGrid,
-        pair: ModelPair,
-        items: Items,
-        max_sequences: int = 64,
-        engine: BaseEngine | None = None,
-    ) -> None:
-        """Use the given engine, or make one for `max_sequences` concurrent sequences."""
-        self.grid, self.pair, self.items = grid, pair, items
+    def __init__(self, grid: SweepGrid, items: Items, engine: BaseEngine) -> None:
+        self.grid, self.items, self.engine = grid, items, engine
         self.settings: list[Setting] = grid.settings
         count = len(items.items)
         self.units = grid.units(count)
         timed = min(grid.timed, count)
         self._timed = [number * count // timed for number in range(timed)]
-        self._engine = engine or Engine(pair, max_sequences=max_sequences)
 
     @property
     def header(self) -> Header:
         """The header that identifies this sweep."""
-        names = self.pair.drafter_name, self.pair.verifier_name
-        return Header(self.grid, *names, self.pair.precision, self.items.items)
+        pair = self.engine.pair
+        return Header(self.grid, pair.drafter_name, pair.verifier_name, pair.precision, self.items.items)
 
     def samples(self, unit: Unit, stop: threading.Event) -> list[Sample] | None:
         """Do a unit. Returns a sample for each setting of its temperature, in order; None if stopped.
@@ -61,7 +51,7 @@ class Sweep:
             for setting in chosen
         ]
         found: dict[int, Sample] = {}
-        for event in self._engine.stream(requests, stop=stop):
+        for event in self.engine.stream(requests, stop=stop):
             if isinstance(event, Finished):
                 if event.run.stop_reason == "cancelled":
                     return None
@@ -85,16 +75,16 @@ class Sweep:
             RequestError, EngineError: as the engine does.
         """
         if asked:  # warm up, since the first run is slow
-            self._engine.generate(self._request(Setting(1.0, "speed", 0.0), 0, 0), stop=stop)
-        for index, setting in asked:
-            request = self._request(self.settings[setting], self._timed[index], 0)
-            (run,) = self._engine.generate(request, stop=stop)
+            self.engine.generate(self._request(Setting(1.0, "speed", 0.0), 0, 0), stop=stop)
+        for timed, setting in asked:
+            request = self._request(self.settings[setting], self._timed[timed], 0)
+            (run,) = self.engine.generate(request, stop=stop)
             if run.stop_reason == "cancelled":
                 return
             yield Timing(
                 setting=setting,
-                item=self._timed[index],
-                index=index,
+                item=self._timed[timed],
+                timed=timed,
                 tokens=len(run.tokens),
                 seconds=sum(r.seconds for r in run.rounds),
                 drafted=run.drafter_calls,
@@ -119,7 +109,9 @@ class Sweep:
 
     def _sample(self, setting: int, unit: Unit, run: Run) -> Sample:
         # Rounded, because the last digits of a sum depend on the processor.
-        measured = {name: round(value, 6) for name, value in fidelity(run, self.pair)._asdict().items()}
+        measured = {
+            name: round(value, 6) for name, value in fidelity(run, self.engine.pair)._asdict().items()
+        }
         if sure := confidences(run):
             measured |= {
                 "confidence": round(sum(sure) / len(sure), 6),

@@ -99,7 +99,7 @@ def sweep_scales() -> dict[str, Any] | None:
     return {
         "pair": found.pair,
         "items": found.items,
-        "quality": found.quality,
+        "quality": "accuracy",
         "even": EVEN,
         "flat": FLAT,
         "verifier": sorted(found.verifier.items()),

@@ -15,7 +15,7 @@ from specviz.app.controls import drawer
 from specviz.app.running import QUIET, wire_run
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.tradeoff_controls import sweep_controls
-from specviz.app.tabs.tradeoff_events import Live, TradeoffEvents, in_compare
+from specviz.app.tabs.tradeoff_events import Live, TradeoffEvents
 from specviz.serving.service import Service
 
 PREFIX = "tradeoff-"
@@ -36,8 +36,7 @@ def tradeoff_tab(
 
     def open_text(now: Live, starts: int, event: gr.EventData) -> list[Any]:
         """Updates for Compare's settings, the selected tab, and the number that starts a run."""
-        settings = in_compare(*events.text(now, event))
-        return [*compare.updates(settings), gr.Tabs(selected="compare"), starts + 1]
+        return [*compare.updates(events.text(now, event)), gr.Tabs(selected="compare"), starts + 1]
 
     # A reader may click faster than answers come: the browser drops cards of other points and shows the sweep that was requested last.
     view.choose(events.choose, live, view, trigger_mode="multiple", **QUIET)

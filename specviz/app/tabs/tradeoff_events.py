@@ -22,7 +22,7 @@ from specviz.app.components.compare_view import panes_value
 from specviz.app.link import Pane, ranged
 from specviz.app.running import in_a_sentence
 from specviz.app.tabs.tradeoff_controls import plan_of
-from specviz.app.tabs.tradeoff_words import Text, card, texts_of, told
+from specviz.app.tabs.tradeoff_words import card, texts_of, told
 from specviz.compat.gradio import event_data
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import RequestError, StoppedError
@@ -52,7 +52,6 @@ class TradeoffEvents:
         """Begin with the first recorded sweep; `recorded` has them by title."""
         self._service, self._titles, self._recorded = service, list(recorded), list(recorded.values())
         self._names = [sweep.name or title for title, sweep in recorded.items()]
-        self._told = {sweep: told(sweep) for sweep in self._recorded}
 
     def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
         """The view's value for a sweep; `said` is a sentence about its progress."""
@@ -64,14 +63,13 @@ class TradeoffEvents:
             "titles": [*self._titles, *([YOURS] if has_live else [])],
             "names": [*self._names, *([OWN] if has_live else [])],
             "which": which,
-            "sweep": self._told.get(sweep) or told(sweep) if sweep else None,
+            "sweep": told(sweep) if sweep else None,
         }
         return json.dumps(value | {"said": said, "failure": failure}, ensure_ascii=False)
 
     def _sweep(self, which: Any, live: Live | None) -> Recorded | None:
-        if isinstance(which, int) and 0 <= which < len(self._recorded):
-            return self._recorded[which]
-        return live.sweep if live and which == len(self._recorded) else None
+        there = [*self._recorded, live.sweep if live else None]
+        return there[which] if type(which) is int and 0 <= which < len(there) else None
 
     def show(self, live: Live, event: gr.EventData) -> str:
         """Another sweep was chosen: the view's value."""
@@ -91,11 +89,24 @@ class TradeoffEvents:
         about = claim(results, opening_temperature(results)).shown
         return _card(0, self._recorded[0], about) if about else ""
 
-    def text(self, live: Live, event: gr.EventData) -> tuple[Text, Results]:
-        """The text to open in Compare, and the results that it belongs to."""
+    def text(self, live: Live, event: gr.EventData) -> dict[str, Any]:
+        """Settings for Compare that write the chosen text again, beside both models and lossless decoding."""
         _, sweep = self._asked(live, event)
-        point = _item(sweep.results.points, event, "point")
-        return _item(texts_of(sweep, point), event, "text"), sweep.results
+        own, _ = _item(texts_of(sweep, _item(sweep.results.points, event, "point")), event, "text")
+        plan = sweep.results.plan
+        setting = plan.settings[own.setting]
+        panes = [(setting.method, setting.lenience)]
+        panes += [(name, 0.0) for name in ("verifier_only", "drafter_only", "speed")]
+        return {
+            "pair": plan.pair,
+            "prompt": sweep.items[own.item].prompt,
+            "rule": METHODS[OWN_RULE].expression,  # a sweep uses the default rule
+            **{name: each.default for name, each in ranged().items()},
+            "temperature": setting.temperature,
+            "max_new_tokens": plan.max_new_tokens,
+            "seed": own.seed,
+            "panes": panes_value(tuple(Pane(*each, plan.draft_length) for each in dict.fromkeys(panes))),
+        }
 
     def _asked(self, live: Live, event: gr.EventData) -> tuple[int, Recorded]:
         which = _sent(event, "sweep")
@@ -156,15 +167,3 @@ def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
     done = sum(point.samples for point in results.points)
     planned = sum(results.items * plan.trials_at(setting.temperature) for setting in plan.settings)
     return f"{'Done' if done >= planned else state}: {done} of {planned} texts."
-
-
-def in_compare(text: Text, results: Results) -> dict[str, Any]:
-    """Settings for Compare that write this text again, beside both models and lossless decoding."""
-    plan = results.plan
-    rule = METHODS[OWN_RULE].expression  # a sweep uses the default rule
-    settings: dict[str, Any] = {"pair": plan.pair, "prompt": text.item.prompt, "rule": rule}
-    settings |= {name: each.default for name, each in ranged().items()}
-    temperature = plan.settings[text.own.setting].temperature
-    settings |= {"temperature": temperature, "max_new_tokens": plan.max_new_tokens, "seed": text.seed}
-    others = (Pane(name, 0.0, text.pane.draft_length) for name in ("verifier_only", "drafter_only", "speed"))
-    return settings | {"panes": panes_value(tuple(dict.fromkeys((text.pane, *others))))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from typing import Any
 
 from specviz.analysis.sweep.claim import (
@@ -17,8 +17,7 @@ from specviz.analysis.sweep.claim import (
 from specviz.analysis.sweep.estimates import REPLICATES
 from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.items import ARITHMETIC, Item, kind_words
-from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results, Sample
-from specviz.app.link import Pane
+from specviz.analysis.sweep.results import FIGURES, Point, Results, Sample
 from specviz.core.methods import METHODS
 from specviz.models.registry import PAIRS
 from specviz.wording import joined
@@ -30,17 +29,6 @@ MAX_CHARACTERS = 400
 TINY = 1_000_000_000
 """Models with fewer parameters are called tiny; chat assistants have many times more."""
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text of the chosen point, the verifier's text for the same item, and the settings to write it again."""
-
-    pane: Pane
-    item: Item
-    seed: int
-    own: Sample
-    verifier: Sample | None
 
 
 def told(sweep: Recorded) -> dict[str, Any]:
@@ -58,7 +46,7 @@ def told(sweep: Recorded) -> dict[str, Any]:
         "claims": [_claim(results, temperature) for temperature in results.temperatures],
         "points": points,
         "task": _task(sweep),
-        "models": _sizes(sweep.results),
+        "models": _sizes(results),
         "source": f"{results.drafter} → {results.verifier}, {results.items:,} questions. SpecViz",
         "about": _about(sweep),
         "csv": results.to_csv(),
@@ -67,15 +55,9 @@ def told(sweep: Recorded) -> dict[str, Any]:
 
 def _claim(results: Results, temperature: float) -> dict[str, Any]:
     found = claim(results, temperature)
-    about = results.points.index(found.shown) if found.shown else None
-    named = about if found.is_named else None
-    return {
-        "headline": found.headline,
-        "doubt": found.doubt,
-        "curves": found.curves,
-        "shown": about,
-        "named": named,
-    }
+    shown = results.points.index(found.shown) if found.shown else None
+    words = {name: getattr(found, name) for name in ("headline", "doubt", "curves")}
+    return words | {"shown": shown, "named": shown if found.is_named else None}
 
 
 def _task(sweep: Recorded) -> str:
@@ -136,17 +118,14 @@ def _about(sweep: Recorded) -> list[list[str]]:
     ]
 
 
-def texts_of(sweep: Recorded, point: Point) -> list[Text]:
+def texts_of(sweep: Recorded, point: Point) -> list[tuple[Sample, Sample | None]]:
     """The texts of a point, `MAX_TEXTS` at most, each with the verifier's text for the same item and trial."""
     settings = sweep.results.plan.settings
     verifier = sweep.results.point(point.setting.temperature, "verifier_only")
     others = sweep.samples(settings.index(verifier.setting)) if verifier else []
-    beside = {(sample.item, sample.trial): sample for sample in others}
-    pane = Pane(point.setting.method, point.setting.lenience, sweep.results.plan.draft_length)
-    return [
-        Text(pane, sweep.items[own.item], own.seed, own, beside.get((own.item, own.trial)))
-        for own in sweep.samples(settings.index(point.setting))[:MAX_TEXTS]
-    ]
+    beside = {(other.item, other.trial): other for other in others}
+    own = sweep.samples(settings.index(point.setting))[:MAX_TEXTS]
+    return [(one, beside.get((one.item, one.trial))) for one in own]
 
 
 def card(sweep: Recorded, point: Point) -> dict[str, Any]:
@@ -155,26 +134,26 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     The first text shown is for a question that only one of the two answers right, namely the one that is alone right more often. If there
     is none, it is the first text that differs.
     """
-    texts = texts_of(sweep, point)
-    beside = [(at, text.own, text.verifier) for at, text in enumerate(texts) if text.verifier]
+    texts, method = texts_of(sweep, point), METHODS[point.setting.method]
+    beside = [(at, own, verifier) for at, (own, verifier) in enumerate(texts) if verifier]
     by = {at: (own.score or 0.0) - (other.score or 0.0) for at, own, other in beside}
     changed = max([at for at in by if by[at] > 0], [at for at in by if by[at] < 0], key=len)
     changed += [at for at, own, other in beside if own.text != other.text]
     return {
         "title": point.setting.title,
-        "rule": METHODS[point.setting.method].sentence,
+        "rule": method.sentence,
         "reading": reading(sweep.results, point),
         "figures": [_figure(sweep.results, point, name) for name in _ON_CARD if name in point.figures],
         "said": _compared(point),
         "texts": [
             {
-                "prompt": _cut(text.item.prompt),
-                "right": _right(text.item),
-                "own": _shown(text.own, METHODS[point.setting.method].title),
-                "verifier": _shown(text.verifier, "Verifier alone"),
-                "opens": not text.item.raw,
+                "prompt": _cut(sweep.items[own.item].prompt),
+                "right": _right(sweep.items[own.item]),
+                "own": _shown(own, method.title),
+                "verifier": _shown(verifier, "Verifier alone"),
+                "opens": not sweep.items[own.item].raw,
             }
-            for text in texts
+            for own, verifier in texts
         ],
         "first": next(iter(changed), 0),
     }
@@ -186,14 +165,14 @@ def _right(item: Item) -> str:
 
 
 def _figure(results: Results, point: Point, name: str) -> dict[str, str]:
-    own, temperature = point.figures[name], point.setting.temperature
+    own = point.figures[name]
     others = {"lossless": "speed"} if name == "rejection_rate" else {"verifier": "verifier_only"}
     if name == "accuracy":
         others["drafter"] = "drafter_only"
     beside = [
-        f"{title} {_number(name, other.figures[name].value)}"
+        f"{title} {_number(name, other.value(name))}"
         for title, method in others.items()
-        if (other := results.point(temperature, method)) and name in other.figures
+        if (other := results.point(point.setting.temperature, method)) and name in other.figures
     ]
     return {
         "title": FIGURES[name].title,
@@ -216,16 +195,12 @@ def _compared(point: Point) -> list[str]:
         "Against speculative decoding with as many rejected": point.against_speed,
         "Against the best lossless min-p": point.against_min_p,
     }
-    return [
-        f"{title}: {_difference(side['accuracy'])}" for title, side in sides.items() if "accuracy" in side
-    ]
-
-
-def _difference(found: Estimate) -> str:
-    value, low, high = (
-        f"{of_hundred(one):+d}".replace("+0", "0").replace("-", "−") for one in astuple(found)
-    )
-    return f"{value} right ({low} to {high}), {chance_words(found)}."
+    said = []
+    for title, side in sides.items():
+        if found := side.get("accuracy"):
+            ends = (f"{of_hundred(one):+d}".replace("+0", "0").replace("-", "−") for one in astuple(found))
+            said.append("{}: {} right ({} to {}), {}.".format(title, *ends, chance_words(found)))
+    return said
 
 
 def _shown(sample: Sample | None, who: str) -> dict[str, Any] | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
 
 from specviz.analysis.sweep.claim import MODELS, claim, percent
-from specviz.analysis.sweep.results import FIGURES, Point, Results
+from specviz.analysis.sweep.results import FIGURES, Results
 from specviz.core.methods import METHODS
 
 X, Y = "rejection_rate", "accuracy"
@@ -28,27 +29,27 @@ def picture(results: Results, temperature: float) -> str:
     ]
     alone = [point for point in points if point.setting.method in MODELS]
     drawn = [point for _, own in curves for point in own]
-    across = _Axis([_value(point, X) for point in drawn], _LEFT, _RIGHT)
+    across, x_ticks = _axis([point.value(X) for point in drawn], _LEFT, _RIGHT)
     ends = [end for point in drawn for end in (point.figures[Y].low, point.figures[Y].high)]
-    up = _Axis([*ends, *(_value(point, Y) for point in alone)], _BOTTOM, _TOP)
+    up, y_ticks = _axis([*ends, *(point.value(Y) for point in alone)], _BOTTOM, _TOP)
     parts = []
-    for value in _ticks(up):
+    for value in y_ticks:
         y = up(value)
         parts += [_path(f"M{_LEFT} {y:.1f}H{_RIGHT}", _GRID), _text(percent(value), _LEFT - 8, y + 5, "end")]
-    for value in _ticks(across):
+    for value in x_ticks:
         x = across(value)
         parts += [
             _path(f"M{x:.1f} {_TOP}V{_BOTTOM}", _GRID),
             _text(percent(value), x, _BOTTOM + 22, "middle"),
         ]
     for at, point in enumerate(alone):
-        y = up(_value(point, Y))
-        words = f"{METHODS[point.setting.method].title} {percent(_value(point, Y))}"
+        y = up(point.value(Y))
+        words = f"{METHODS[point.setting.method].title} {percent(point.value(Y))}"
         parts += [_path(f"M{_LEFT} {y:.1f}H{_RIGHT}", _MUTED, ' stroke-dasharray="6 5"')]
         parts += [_text(words, (_RIGHT - 4, _LEFT + 4)[at], y - 6, ("end", "start")[at])]
-    right = [up(_value(max(own, key=lambda point: _value(point, X)), Y)) for _, own in curves]
+    right = [up(max(own, key=lambda point: point.value(X)).value(Y)) for _, own in curves]
     for (title, own), top, colour in zip(curves, _apart(right), _COLOURS, strict=False):
-        places = [(across(_value(point, X)), up(_value(point, Y))) for point in own]
+        places = [(across(point.value(X)), up(point.value(Y))) for point in own]
         parts.append(
             _path("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places), colour, ' stroke-width="2.5"')
         )
@@ -66,27 +67,14 @@ def picture(results: Results, temperature: float) -> str:
     )
 
 
-def _value(point: Point, name: str) -> float:
-    return point.figures[name].value
-
-
-class _Axis:
-    """A linear scale from values to the pixels `first` to `last`, with a small margin around the values."""
-
-    def __init__(self, values: list[float], first: float, last: float) -> None:
-        low, high = min(values, default=0.0), max(values, default=1.0)
-        pad = _PAD * (high - low) or _PAD
-        self.low, self.high, self.first, self.last = low - pad, high + pad, first, last
-
-    def __call__(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return self.first + share * (self.last - self.first)
-
-
-def _ticks(axis: _Axis) -> list[float]:
-    step = 0.05 if axis.high - axis.low < 0.45 else 0.1
-    first, last = math.ceil(axis.low / step - 1e-9), math.floor(axis.high / step + 1e-9)
-    return [step * at for at in range(first, last + 1)]
+def _axis(values: list[float], first: float, last: float) -> tuple[Callable[[float], float], list[float]]:
+    """A linear scale from values to the pixels `first` to `last`, with a small margin around the values, and its ticks."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    pad = _PAD * (high - low) or _PAD
+    low, high = low - pad, high + pad
+    step = 0.05 if high - low < 0.45 else 0.1
+    ticks = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return lambda value: first + (value - low) / (high - low) * (last - first), [step * at for at in ticks]
 
 
 def _apart(wanted: list[float]) -> list[float]:

@@ -70,11 +70,11 @@ def test_its_texts_are_of_one_item_each_and_begin_where_only_one_is_right(
 ) -> None:
     texts, made = texts_of(sweep, point), card(sweep, point)
     assert len(made["texts"]) == len(texts) <= MAX_TEXTS
-    for text, shown in zip(texts, made["texts"], strict=True):
-        assert text.verifier is not None
-        assert (text.own.item, text.own.seed) == (text.verifier.item, text.verifier.seed)
-        assert shown["own"]["text"] == text.own.text[:MAX_CHARACTERS]
-        assert shown["verifier"]["text"] == text.verifier.text[:MAX_CHARACTERS]
+    for (own, verifier), shown in zip(texts, made["texts"], strict=True):
+        assert verifier is not None
+        assert (own.item, own.seed) == (verifier.item, verifier.seed)
+        assert shown["own"]["text"] == own.text[:MAX_CHARACTERS]
+        assert shown["verifier"]["text"] == verifier.text[:MAX_CHARACTERS]
     right = [(each["own"]["right"], each["verifier"]["right"]) for each in made["texts"]]
     gained, lost = (True, False), (False, True)
     assert made["first"] == right.index(max((gained, lost), key=right.count))

@@ -14,7 +14,6 @@ from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.cli.sweep_job import report
 from specviz.tools.sweep.picture import picture
-from specviz.tools.sweep.report import markdown
 
 
 def _near(value: float, half: float = 0.05) -> Estimate:
@@ -60,11 +59,14 @@ def _results(*points: Point, **more: Any) -> Results:
     return Results(SweepGrid(trials=2, seed=5), "Small", "Large", "float32", 200, points, **more)
 
 
-def _markdown(results: Results, **more: Any) -> str:
+MACHINE = {"machine": "2 cores", "versions": {"torch": "2"}, "date": "today"}
+
+
+def _markdown(results: Results) -> str:
     items = (Item("a", "facts", "?"), Item("b", "sums", "?"), Item("c", "facts", "?"))
-    usual: dict[str, Any] = {"versions": {"torch": "2"}, "command": "do it", "date": "today"}
-    report = markdown(Recorded(results, items, machine="2 cores"), **usual | more)
-    return report.replace("\u00a0", " ").replace("\u2060", "")
+    pictures = {temperature: Path(f"../{temperature:g}.svg") for temperature in results.temperatures}
+    text = report(Recorded(results, items, machine=MACHINE), pictures)
+    return text.replace("\u00a0", " ").replace("\u2060", "")
 
 
 def test_each_method_stands_at_the_setting_that_rejects_least_and_answers_enough() -> None:
@@ -94,37 +96,18 @@ def test_comparison_at_equal_rejection() -> None:
     assert "same rejection rate" not in _markdown(_results(*BOTH, LOSSLESS))
 
 
-def test_part_of_a_sweep_says_so() -> None:
-    text = _markdown(_results(complete=False))
-    assert "**Incomplete" in text
-    assert "Incomplete" not in _markdown(_results(*BOTH))
-    untimed = [replace(p, figures={"accuracy": p.figures["accuracy"]}) for p in BOTH]
-    assert "| Verifier only | – | 60 % (55–65 %) | – | – | – |" in _markdown(_results(*untimed))
-
-
-def test_what_was_measured_and_pictures() -> None:
-    """The plan in words, a picture for each temperature, and no folder of anybody's machine."""
-    cold = [replace(point, setting=replace(point.setting, temperature=0.0)) for point in BOTH]
+def test_what_was_measured_is_said_without_a_folder_of_anybodys_machine() -> None:
+    """What was not timed is a dash, each temperature has its picture, and of a file of questions it has the name."""
+    cold = [replace(p, setting=replace(p.setting, temperature=0.0)) for p in (*BOTH, DEARER)]
     results = _results(*cold, *BOTH)
     own = replace(results, plan=replace(results.plan, prompts="/home/somebody/questions.jsonl"))
-    text = _markdown(own, pictures={1.0: Path("../warm.svg"), 0.0: Path("../cold.svg")})
+    text = _markdown(own)
+    assert "| OPT | 0 | 60 % (55–65 %) | 50 % (48–52 %) | – | – |" in text
     assert "Small → Large, float32" in text
     assert "2 facts and 1 sums" in text
     assert "served one at a time on 2 cores" in text
-    assert "Made by `do it`, today; torch 2." in text
-    assert text.index("## Temperature 0") < text.index("(../cold.svg)") < text.index("## Temperature 1")
-    assert text.index("## Temperature 1") < text.index("(../warm.svg)")
-    assert "questions.jsonl" in text
-    assert "somebody" not in text
-    assert "![" not in _markdown(results)
-
-
-def test_the_command_of_a_report_names_no_folder() -> None:
-    """Of a file of questions it has the name."""
-    results = _results(*BOTH)
-    own = replace(results, plan=replace(results.plan, prompts="/home/somebody/questions.jsonl"))
-    text = report(Recorded(own, ()), {})
-    assert "--prompts questions.jsonl" in text
+    assert "--prompts questions.jsonl --trials 2 --seed 5`, today; torch 2." in text
+    assert text.index("## Temperature 0") < text.index("(../0.svg)") < text.index("## Temperature 1")
     assert "somebody" not in text
 
 

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import takewhile, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import get_method
 from specviz.schema.trace import CUT, Draft, Run, Token
+from specviz.wording import joined
 
 BASELINE = "verifier_only"
 """The method whose text is the verifier's own."""
@@ -53,17 +55,10 @@ def first_divergence(first: Run, second: Run) -> Divergence | None:
     return None
 
 
-def agreement(run: Run, reference: Run) -> int:
-    """Number of tokens that two runs share before they diverge."""
-    pairs = zip(run.token_ids, reference.token_ids, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
 def verdict(run: Run, reference: Run) -> str:
     """Says whether a greedy run has the text of `reference`, the verifier's own."""
-    same, whole = agreement(run, reference), first_divergence(run, reference) is None
-    if not whole:
-        return f"agrees for {same} of {len(run.tokens)} tokens"
+    if parting := first_divergence(run, reference):
+        return f"agrees for {parting.index} of {len(run.tokens)} tokens"
     cut = run.stop_reason in CUT or reference.stop_reason in CUT
     return "identical as far as it came" if cut else "identical to the verifier’s own text"
 
@@ -73,22 +68,15 @@ def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
     one, other = divergence.first, divergence.second
     names = name_of(first), name_of(second)
     drafts = _examined(one), _examined(other)
-    if one and other and drafts[0] and drafts[1] and drafts[0].id == drafts[1].id:
-        if one.accepted or other.accepted:
-            (accepting, rejecting), put = (names, other) if one.accepted else (names[::-1], one)
-            sentence = [
-                f"{accepting} kept the draft ",
-                _token(drafts[0]),
-                f"; {rejecting} rejected it and the verifier put ",
-            ]
-            return [*sentence, _token(put), "."]
-        sentence = [
-            "Both rejected the draft ",
-            _token(drafts[0]),
-            f", and their rules left different replacements: {names[0]} took ",
-        ]
-        return [*sentence, _token(one), f", {names[1]} took ", _token(other), "."]
-    return [*_clause(names[0], one), "; ", *_clause(names[1], other), "."]
+    if not (one and other and drafts[0] and drafts[1] and drafts[0].id == drafts[1].id):
+        return [*_clause(names[0], one), "; ", *_clause(names[1], other), "."]
+    draft = _token(drafts[0])
+    if one.accepted or other.accepted:
+        (accepting, rejecting), put = (names, other) if one.accepted else (names[::-1], one)
+        rejected = f"; {rejecting} rejected it and the verifier put "
+        return [f"{accepting} kept the draft ", draft, rejected, _token(put), "."]
+    left = f", and their rules left different replacements: {names[0]} took "
+    return ["Both rejected the draft ", draft, left, _token(one), f", {names[1]} took ", _token(other), "."]
 
 
 def _examined(token: Token | None) -> Token | Draft | None:
@@ -110,23 +98,19 @@ def _token(token: Token | Draft) -> dict[str, Any]:
 
 def short_names(runs: Sequence[Run]) -> list[str]:
     """A short name for each run: its method; also its lenience or drafter if runs with the same name differ in it."""
-    names = [_short_name(run) for run in runs]
+    names = [get_method(run.method).title for run in runs]
+    for at, run in enumerate(runs):
+        if run.method == LOSSLESS:
+            names[at] = "Lenient" if run.lenience else "Lossless"
     for more in (lambda run: f"α {run.lenience:g}", lambda run: run.drafter):
-        alike = [name for name in names if names.count(name) > 1]
-        same = [
-            {more(run) for run, other in zip(runs, names, strict=True) if other == name} for name in names
-        ]
+        found: dict[str, set[str]] = defaultdict(set)
+        for name, run in zip(names, runs, strict=True):
+            found[name].add(more(run))
         names = [
-            f"{name} ({more(run)})" if name in alike and len(found) > 1 else name
-            for name, run, found in zip(names, runs, same, strict=True)
+            f"{name} ({more(run)})" if len(found[name]) > 1 else name
+            for name, run in zip(names, runs, strict=True)
         ]
     return names
-
-
-def _short_name(run: Run) -> str:
-    if run.method == LOSSLESS:
-        return "Lenient" if run.lenience else "Lossless"
-    return get_method(run.method).title
 
 
 def shares_coins(run: Run) -> bool:
@@ -143,8 +127,8 @@ def headline(runs: Sequence[Run]) -> Sentence:
     parted = [(run, parting) for run, parting in found if parting is not None]
     said: Sentence = []
     if len(same) > 1:
-        who = _listed([names[id(run)] for run in same]) if parted else _EVERY[len(same)]
-        calls = _listed([str(run.verifier_calls) for run in same])
+        who = joined([names[id(run)] for run in same]) if parted else _EVERY[len(same)]
+        calls = joined([str(run.verifier_calls) for run in same])
         said.append(f"{who} write the same text, in {calls} calls of the verifier. ")
     parted.sort(key=lambda each: each[1].index)
     for place, (run, parting) in enumerate(parted):
@@ -155,16 +139,11 @@ def headline(runs: Sequence[Run]) -> Sentence:
             "Lossless has the distribution of Verifier only; it has the same words only at temperature 0."
         )
     elif apart:
-        said.append(f"{_listed(apart)} uses the coins otherwise, so its words differ whatever the rule.")
+        said.append(f"{joined(apart)} uses the coins otherwise, so its words differ whatever the rule.")
     return said
 
 
 _EVERY = {2: "Both panes", 3: "All three panes", 4: "All four panes"}
-
-
-def _listed(names: Sequence[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _parting(parting: Divergence, leader: str, name: str, is_alone: bool, is_brief: bool) -> Sentence:

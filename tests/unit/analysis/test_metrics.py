@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specviz.analysis.metrics import agreement, explain, first_divergence, headline, name_of, table, verdict
+from specviz.analysis.metrics import explain, first_divergence, headline, table, verdict
 from specviz.analysis.statistics import quartiles
 from specviz.schema.trace import Run, parse_trace
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
@@ -107,20 +107,11 @@ def test_two_runs_part_at_the_first_token_that_differs_and_it_is_said_why(
 @pytest.mark.parametrize("stop", ["length", "cancelled"])
 def test_runs_that_agree_do_not_part_nor_does_one_that_was_stopped(stop: str) -> None:
     whole = a_run(kept("A"), redone(" is", " was"), kept(" seen"))
-    assert first_divergence(whole, whole) is None
+    assert first_divergence(whole, a_run(kept("A"), kept(" is"), kept(" seen"))) is None
     part = a_run(kept("A"), stop="cancelled")
     assert first_divergence(whole, part) is None
     assert first_divergence(part, whole) is None
     assert first_divergence(a_run(stop=stop), a_run(stop=stop)) is None
-
-
-def test_only_ids_count_not_who_wrote_them() -> None:
-    assert first_divergence(a_run(kept(" is")), a_run(redone(" is", " was"))) is None
-
-
-def test_a_name_tells_lenience_where_there_is_one() -> None:
-    assert name_of(a_run(lenience=0.3)) == CHOW
-    assert name_of(a_run(method="verifier_only")) == "Verifier only"
 
 
 def test_the_greedy_verdict_counts_what_agrees() -> None:
@@ -130,7 +121,6 @@ def test_the_greedy_verdict_counts_what_agrees() -> None:
     assert verdict(same, own) == "identical to the verifier’s own text"
     assert verdict(other, own) == "agrees for 2 of 3 tokens"
     assert verdict(a_run(kept("A"), stop="cancelled"), own) == "identical as far as it came"
-    assert agreement(other, own) == 2
 
 
 def test_the_table_tells_each_run_and_what_the_verifier_made_of_it() -> None:

@@ -20,8 +20,6 @@ from specviz.lessons.texts import LessonText, StepText, read_text
 
 PICTURES = "pictures.yaml"
 """The file that says what each step shows."""
-MAX_MINUTES = 60
-"""Most minutes of a step."""
 
 Words = Mapping[str, Mapping[str, str]]
 """The words of buttons and pictures, by language and name."""
@@ -82,14 +80,10 @@ class Lesson:
         try:
             if not isinstance(fields, dict):
                 raise LessonError("a picture begins with its kind, such as “kind: coin”.")
-            kind, minutes = str(fields.get("kind")), fields.get("minutes", 0)
-            if (
-                isinstance(minutes, bool)
-                or not isinstance(minutes, int | float)
-                or not 0 <= minutes <= MAX_MINUTES
-            ):
-                raise LessonError(f"“minutes” must be a number from 0 to {MAX_MINUTES}.")
-            more = {name: fields[name] for name in fields if name not in ("kind", "minutes")}
+            more = {"kind": "", "minutes": 0} | fields
+            kind, minutes = str(more.pop("kind")), more.pop("minutes")
+            if not isinstance(minutes, int | float):
+                raise LessonError("“minutes” must be a number.")
             picture = draw(kind, more, self.shelf)
         except SpecvizError as error:
             raise LessonError(f"{self.name}/{PICTURES}, step {index + 1}: {error}") from error
@@ -104,8 +98,6 @@ class Lesson:
 
     def cover(self, words: Words) -> dict[str, Any]:
         """What a list of lessons says of it, JSON-ready."""
-        steps = next(iter(self.texts.values())).steps
-        deeper = sum(step.deeper for step in steps)
         minutes = [fields.get("minutes", 0) for fields in self._pictures]
         languages = {
             code: {
@@ -117,9 +109,16 @@ class Lesson:
             }
             for code, text in self.texts.items()
         }
+        steps = next(iter(self.texts.values())).steps
         route = [each for each, step in zip(minutes, steps, strict=True) if not step.deeper]
-        counts = {"main": len(steps) - deeper, "deeper": deeper, "minutes": sum(minutes), "route": route}
-        return {"name": self.name, **counts, "languages": languages}
+        return {
+            "name": self.name,
+            "main": len(route),
+            "deeper": len(steps) - len(route),
+            "minutes": sum(minutes),
+            "route": route,
+            "languages": languages,
+        }
 
     def told(self, words: Words) -> dict[str, Any]:
         """The whole lesson, JSON-ready, for the browser."""

@@ -1,7 +1,7 @@
 """The pictures of lessons: their data for the browser, and the values that a step's text can insert by a name in braces.
 
 Values come from recorded runs and sweeps; for `distributions`, `block` and `rule` the browser computes some or all.
-Each kind of picture is a function, whose keyword arguments are its fields in `pictures.yaml`.
+Each kind of picture is a function, whose keyword arguments are its fields in `pictures.yaml`; `draw` loads what a `Run` is named by.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import inspect
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from specviz.analysis.lanes import lane
 from specviz.analysis.recorded_runs import RecordedRuns
 from specviz.analysis.sweep.folder import SHELF, Recorded
+from specviz.analysis.sweep.results import Point
+from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS
 from specviz.errors import LessonError
 from specviz.schema.settings import AUTO
-from specviz.schema.trace import Draft, Run, Token
+from specviz.schema.trace import Run, Token
 
 CONTEXT, LINE = 160, 40
 """Maximum characters shown before a token, of which a line break counts as `LINE`, so that the picture fits on its stage."""
@@ -39,7 +41,7 @@ COMPUTED = (
 )
 """The numbers of a case, by their names in `static/lesson/figures.js`."""
 
-Values = Mapping[str, tuple[str, Any]]
+Values = dict[str, tuple[str, Any]]
 """By name: the format in which the browser writes a value, and the value."""
 
 
@@ -106,16 +108,19 @@ def draw(kind: str, fields: Mapping[str, Any], shelf: Shelf) -> Picture:
         TraceError: its run cannot be read.
     """
     _one_of("a kind of picture", kind, KINDS)
-    known = inspect.signature(KINDS[kind], eval_str=True).parameters
+    known = dict(inspect.signature(KINDS[kind], eval_str=True).parameters)
+    given: dict[str, Any] = {"shelf": shelf} if known.pop("shelf", None) else {}
     for name, value in fields.items():
-        _one_of(f"a field of {kind}", name, [each for each in known if each != "shelf"])
-        wanted = known[name].annotation
+        _one_of(f"a field of {kind}", name, known)
+        is_run = known[name].annotation is Run
+        wanted = str if is_run else known[name].annotation
         if not isinstance(value, int | float if wanted is float else wanted):
-            raise LessonError(f"“{name}” must be {_TYPES.get(wanted, wanted)}.")
+            raise LessonError(f"“{name}” must be {_TYPES.get(wanted, 'true or false')}.")
+        given[name] = shelf.load(str(value)) if is_run else value
     for name, each in known.items():
-        if each.default is each.empty and name not in (*fields, "shelf"):
+        if each.default is each.empty and name not in given:
             raise LessonError(f"“{name}” is missing.")
-    return KINDS[kind](shelf, **fields)
+    return KINDS[kind](**given)
 
 
 _TYPES = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "names with values"}
@@ -126,9 +131,14 @@ def _one_of(name: str, value: object, known: Any) -> None:
         raise LessonError(f"“{value}” is not {name}; known: {', '.join(known)}.")
 
 
-def _as(kind: str, **values: Any) -> Values:
-    """Values in one format, `kind`; values of None are omitted."""
-    return {name: (kind, value) for name, value in values.items() if value is not None}
+def _values(**formats: Mapping[str, Any]) -> Values:
+    """Values by format and name; values of None are omitted."""
+    return {
+        name: (kind, value)
+        for kind, values in formats.items()
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def _named(prefix: str, values: Values) -> Values:
@@ -154,16 +164,28 @@ def _tried(*runs: Run) -> Live:
 
 
 def _of_run(run: Run) -> Values:
-    rejected = sum(token.draft is not None for token in run.tokens)
-    return {
-        **_as("words", prompt=run.prompt, drafter=run.drafter, verifier=run.verifier),
-        **_as("count", tokens=len(run.tokens), calls=run.verifier_calls, rejected=rejected),
-        **_as("count", draft_length=run.draft_length),
-        **_as("plain", lenience=run.lenience, temperature=run.temperature),
-        **_as("seconds", seconds=run.prefill_seconds + sum(each.seconds for each in run.rounds)),
-        **_as("percent", acceptance_rate=run.acceptance_rate),
-        **_as("decimal", tokens_per_call=run.block_efficiency),
-    }
+    calls, rejected = run.verifier_calls, sum(token.draft is not None for token in run.tokens)
+    return _values(
+        words={"prompt": run.prompt, "drafter": run.drafter, "verifier": run.verifier},
+        count={
+            "tokens": len(run.tokens),
+            "draft_length": run.draft_length,
+            "calls": calls,
+            "rejected": rejected,
+        },
+        plain={"lenience": run.lenience, "temperature": run.temperature},
+        seconds={"seconds": run.prefill_seconds + sum(each.seconds for each in run.rounds)},
+        percent={"acceptance_rate": run.acceptance_rate},
+        decimal={"tokens_per_call": run.block_efficiency},
+    )
+
+
+def _picture(
+    run: Run, data: Mapping[str, Any], before: int | None = None, **formats: Mapping[str, Any]
+) -> Picture:
+    """A picture of one run with these values, and with the text before the token at the index `before`, if any."""
+    context = {} if before is None else text_before(run, before)
+    return Picture({**context, **data}, _of_run(run) | _values(**formats), live=_tried(run))
 
 
 def text_before(run: Run, tokens: int) -> dict[str, Any]:
@@ -179,11 +201,6 @@ def _coloured(run: Run) -> list[dict[str, Any]]:
     return [{"text": each.text, "accepted": each.accepted} for each in run.tokens]
 
 
-def examined(token: Token) -> Token | Draft:
-    """The draft token that was examined at this token's position."""
-    return token.draft or token
-
-
 def _examined_token(run: Run, index: int) -> tuple[Token, Any, Any]:
     """The token at an index, and the top tokens of the drafter and of the verifier."""
     token = run.tokens[index] if 0 <= index < len(run.tokens) else None
@@ -192,25 +209,9 @@ def _examined_token(run: Run, index: int) -> tuple[Token, Any, Any]:
     return token, token.top.q, token.top.p
 
 
-def _of_draft(token: Token) -> Values:
-    draft = examined(token)
-    shares = _as("percent", q=draft.q, p=draft.p, beside_favourite=beside_favourite(token))
-    return {**_as("token", draft=draft.text), **shares}
-
-
-def beside_favourite(token: Token) -> float:
-    """The verifier's probability of the examined draft token, divided by that of its top token."""
-    best = token.top.p[0].probability if token.top and token.top.p else 0.0
-    return (examined(token).p or 0.0) / best if best > 0 else 0.0
-
-
-def _text(shelf: Shelf, run: str = "") -> Picture:
+def _text(run: Run | None = None) -> Picture:
     """No picture (the step has only words), or the text of a run."""
-    if not run:
-        return Picture({})
-    shown = shelf.load(run)
-    told = {"prompt": shown.prompt, "tokens": _coloured(shown)}
-    return Picture(told, _of_run(shown), live=_tried(shown))
+    return _picture(run, {"prompt": run.prompt, "tokens": _coloured(run)}) if run else Picture({})
 
 
 def _race(shelf: Shelf, runs: dict) -> Picture:
@@ -218,56 +219,61 @@ def _race(shelf: Shelf, runs: dict) -> Picture:
     raced = {str(name): shelf.load(str(run)) for name, run in runs.items()}
     if not 1 <= len(raced) <= 3:
         raise LessonError("“runs” must name one to three runs.")
-    values = {**_as("words", machine=shelf.runs.machine, prompt=next(iter(raced.values())).prompt)}
+    values = _values(words={"machine": shelf.runs.machine, "prompt": next(iter(raced.values())).prompt})
     for name, one in raced.items():
         values |= _named(name, _of_run(one))
     return Picture({"lanes": [lane(run) for run in raced.values()]}, values, live=_tried(*raced.values()))
 
 
-def _round(shelf: Shelf, run: str, round: int, stages: list) -> Picture:
+def _round(shelf: Shelf, run: Run, round: int, stages: list) -> Picture:
     """One round. `stages` are its stages before and after the guess: drafted, checked or decided."""
-    shown = shelf.load(run)
-    if not 0 <= round < len(shown.rounds) or not shown.rounds[round].proposals:
+    if not 0 <= round < len(run.rounds) or not run.rounds[round].proposals:
         raise LessonError("“round” must be the index of a round with a draft.")
     if len(stages) != 2:
         raise LessonError("“stages” must be two stages of a round.")
     for stage in stages:
         _one_of("a stage", stage, ("drafted", "checked", "decided"))
-    one = shown.rounds[round]
-    checks = [each.verifier_seconds for each in shown.rounds if each.examined and each.verifier_seconds]
+    one = run.rounds[round]
+    checks = [each.verifier_seconds for each in run.rounds if each.examined and each.verifier_seconds]
     if not checks:
         raise LessonError("“run” must have checked its drafts.")
     check, alone = statistics.median(checks), shelf.runs.verifier_only_seconds_per_token
-    values = {
-        **_of_run(shown),
-        **_as("count", drafted=len(one.proposals), kept=one.accepted, written=len(one.tokens)),
-        **_as("milliseconds", check=check, alone=alone),
-        **_as("decimal", ratio=check / alone),
-    }
-    written = sum(len(each.tokens) for each in shown.rounds[:round])
-    data = {"stages": stages, "round": lane(shown)["rounds"][round], **text_before(shown, written)}
-    return Picture(data, values, live=_tried(shown))
+    return _picture(
+        run,
+        {"stages": stages, "round": lane(run)["rounds"][round]},
+        before=sum(len(each.tokens) for each in run.rounds[:round]),
+        count={"drafted": len(one.proposals), "kept": one.accepted, "written": len(one.tokens)},
+        milliseconds={"check": check, "alone": alone},
+        decimal={"ratio": check / alone},
+    )
 
 
-def _coin(shelf: Shelf, run: str, token: int) -> Picture:
+def _coin(run: Run, token: int) -> Picture:
     """The decision on one draft token."""
-    shown = shelf.load(run)
-    decided, _, _ = _examined_token(shown, token)
-    draft = examined(decided)
+    decided, _, _ = _examined_token(run, token)
+    draft = decided.draft or decided
     told = {name: getattr(decided, name) for name in ("label", "text", "accepted", "acceptance", "coin")}
     told["draft"] = {name: getattr(draft, name) for name in ("text", "q", "p", "pi")}
-    shares = _as("percent", pi=draft.pi, chance=decided.acceptance, coin=decided.coin)
-    values = {**_of_run(shown), **_of_draft(decided), **_as("token", replacement=decided.label), **shares}
-    data = {"token": told, "method": shown.method, "lenience": shown.lenience}
-    return Picture(text_before(shown, token) | data, values, live=_tried(shown))
+    return _picture(
+        run,
+        {"token": told, "method": run.method, "lenience": run.lenience},
+        before=token,
+        token={"draft": draft.text, "replacement": decided.label},
+        percent={
+            "chance": decided.acceptance,
+            "coin": decided.coin,
+            "q": draft.q,
+            "p": draft.p,
+            "pi": draft.pi,
+        },
+    )
 
 
-def _losslessness(shelf: Shelf, run: str, token: int) -> Picture:
+def _losslessness(run: Run, token: int) -> Picture:
     """What lossless decoding accepts and replaces at one position, for the tokens among the top tokens of both models."""
-    shown = shelf.load(run)
-    if shown.method != "speed" or shown.lenience != 0:
+    if run.method != LOSSLESS or run.lenience != 0:
         raise LessonError("“run” must be lossless: speed at lenience 0.")
-    _, top_q, top_p = _examined_token(shown, token)
+    _, top_q, top_p = _examined_token(run, token)
     drafter = {one.id: one.probability for one in top_q}
     shared = [(one.text, drafter[one.id], one.probability) for one in top_p if one.id in drafter]
     rows = [{"text": text, "q": q, "p": p} for text, q, p in shared if max(q, p) >= VISIBLE]
@@ -275,69 +281,66 @@ def _losslessness(shelf: Shelf, run: str, token: int) -> Picture:
         raise LessonError("“token”: here both models have no likely token in common.")
     marked = max(rows, key=lambda row: row["q"] - row["p"])
     q, p = marked["q"], marked["p"]
-    shares = _as("percent", q=q, p=p, chance=min(1.0, p / q) if q else 1.0)
-    values = {**_of_run(shown), **_as("token", token=marked["text"]), **shares}
-    data = {"rows": rows, "marked": marked["text"]}
-    return Picture(text_before(shown, token) | data, values, live=_tried(shown))
+    shares = {"q": q, "p": p, "chance": min(1.0, p / q) if q else 1.0}
+    data, named = {"rows": rows, "marked": marked["text"]}, {"token": marked["text"]}
+    return _picture(run, data, before=token, token=named, percent=shares)
 
 
-def _rejections(shelf: Shelf, run: str) -> Picture:
-    """The rejected draft tokens of a run, in descending order of `beside_favourite`."""
-    shown = shelf.load(run)
-    found = sorted(
-        (each for each in shown.tokens if each.draft and each.top), key=beside_favourite, reverse=True
-    )
+def _rejections(run: Run) -> Picture:
+    """The rejected draft tokens of a run, and how probable the verifier finds each beside its top token. Most probable first."""
+    found = [
+        ((each.draft.p or 0.0) / each.top.p[0].probability, each.draft, each.top.p[0])
+        for each in run.tokens
+        if each.draft and each.top and each.top.p
+    ]
     if not found:
         raise LessonError("“run”: nothing was rejected in this run, or nothing was inspected.")
-    shares = [beside_favourite(each) for each in found]
-    good = sum(share >= GOOD_ENOUGH for share in shares)
-    _, _, (favourite, *_) = _examined_token(shown, shown.tokens.index(found[0]))
-    values = {
-        **_of_run(shown),
-        **_as("count", good=good),
-        **_as("percent", good_enough=GOOD_ENOUGH, share=good / len(shares)),
-        **_as("token", best=examined(found[0]).text, favourite=favourite.text),
-        **_as("percent", best_p=examined(found[0]).p, favourite_p=favourite.probability),
-    }
-    rows = [{"text": examined(each).text, "share": share} for each, share in zip(found, shares, strict=True)]
-    data = {"rows": rows, "good_enough": GOOD_ENOUGH, "prompt": shown.prompt}
-    return Picture(data, values, live=_tried(shown))
+    found.sort(key=lambda one: one[0], reverse=True)
+    good = sum(share >= GOOD_ENOUGH for share, _, _ in found)
+    _, best, favourite = found[0]
+    shares = {"good_enough": GOOD_ENOUGH, "share": good / len(found)}
+    return _picture(
+        run,
+        {
+            "rows": [{"text": draft.text, "share": share} for share, draft, _ in found],
+            "good_enough": GOOD_ENOUGH,
+            "prompt": run.prompt,
+        },
+        count={"good": good},
+        token={"best": best.text, "favourite": favourite.text},
+        percent=shares | {"best_p": best.p, "favourite_p": favourite.probability},
+    )
 
 
-def _rule(shelf: Shelf, run: str, token: int, methods: dict) -> Picture:
+def _rule(run: Run, token: int, methods: dict) -> Picture:
     """What one or two deferral rules compare at one position. `methods` maps each method to its lenience."""
-    shown = shelf.load(run)
-    judged, top_q, top_p = _examined_token(shown, token)
+    judged, top_q, top_p = _examined_token(run, token)
     asked = []
     for name, lenience in methods.items():
         recorded = None
-        if (name, lenience) == (shown.method, shown.lenience) and judged.rule:
+        if (name, lenience) == (run.method, run.lenience) and judged.rule:
             recorded = {"score": judged.rule.score, "threshold": judged.rule.threshold}
-        elif shown.temperature != 1 or name not in JUDGED or not isinstance(lenience, int | float):
+        elif run.temperature != 1 or name not in JUDGED or not isinstance(lenience, int | float):
             raise LessonError(
                 f"“methods”: what {name} compares must be known: see `rule` in docs/lessons.md."
             )
         asked.append({"method": name, "lenience": lenience, "recorded": recorded})
-    draft = examined(judged)
+    draft = judged.draft or judged
     known = {one.id: one.text for one in (draft, *top_q, *top_p)}  # the draft token first
-    masses = {
-        name: [
-            {draft.id: getattr(draft, name), **{one.id: one.probability for one in top}}.get(id, 0.0)
-            for id in known
-        ]
-        for name, top in (("q", top_q), ("p", top_p))
-    }
-    best_q, best_p = top_q[0], top_p[0]
-    values = {
-        **_of_run(shown),
-        **_of_draft(judged),
-        **_as("token", drafter_word=best_q.text, verifier_word=best_p.text),
-        **_as("percent", max_q=best_q.probability, max_p=best_p.probability),
-    }
-    computed = {f"{name}.{key}" for name in methods for key in ("score", "threshold", "lenience")}
-    data = {"tokens": [*known.values()], "asked": asked, **masses}
-    live = _tried(*(replace(shown, method=name, lenience=lenience) for name, lenience in methods.items()))
-    return Picture(text_before(shown, token) | data, values, frozenset(computed), live)
+    masses = {}
+    for name, own, top in (("q", draft.q, top_q), ("p", draft.p, top_p)):
+        mass = {draft.id: own, **{one.id: one.probability for one in top}}
+        masses[name] = [mass.get(id, 0.0) for id in known]
+    shown = _picture(
+        run,
+        {"tokens": list(known.values()), "asked": asked, **masses},
+        before=token,
+        token={"draft": draft.text, "drafter_word": top_q[0].text, "verifier_word": top_p[0].text},
+        percent={"q": draft.q, "p": draft.p, "max_q": top_q[0].probability, "max_p": top_p[0].probability},
+    )
+    computed = frozenset(f"{name}.{key}" for name in methods for key in ("score", "threshold", "lenience"))
+    live = _tried(*(replace(run, method=name, lenience=lenience) for name, lenience in methods.items()))
+    return replace(shown, computed=computed, live=live)
 
 
 # ---- from several runs, and from the sweep
@@ -370,95 +373,86 @@ def _tradeoff(
     _one_of("among the methods", method, methods)
     _one_of("a recorded sweep", sweep, shelf.sweeps)
     results = shelf.sweeps[sweep].results
-    curves = {
-        name: [each for each in results.at(temperature) if each.setting.method == name] for name in methods
-    }
-    verifier, drafter = (results.point(temperature, f"{name}_only") for name in ("verifier", "drafter"))
-    lossless = results.point(temperature, "speed", 0.0)
+    at = results.at(temperature)
+    curves = {name: [each for each in at if each.setting.method == name] for name in methods}
+    alone = {name: results.point(temperature, f"{name}_only") for name in ("verifier", "drafter")}
+    lossless = results.point(temperature, LOSSLESS)
     harmless = [
         each
         for each in curves[method]
         if (difference := each.against_verifier.get("accuracy")) is not None and difference.high >= 0
     ]
-    if not (all(curves.values()) and harmless and verifier and drafter and lossless):
+    if not (all(curves.values()) and harmless and lossless):
         raise LessonError("the recorded sweep has no such curves at this temperature.")
-    edge = min(harmless, key=lambda each: each.figures["rejection_rate"].value)
-    accuracy = edge.figures["accuracy"]
-    best = max(curves[method], key=lambda each: each.figures["accuracy"].value)
-    models = {
-        name: each.figures["accuracy"].value for name, each in (("verifier", verifier), ("drafter", drafter))
-    }
-    before, after = (each.figures["rejection_rate"].value for each in (lossless, edge))
-    values = {
-        **_as("count", items=results.items),
-        **_as("plain", temperature=temperature, edge_lenience=edge.setting.lenience),
-        **_as("plain", best_lenience=best.setting.lenience),
-        **_as("percent", best_accuracy=best.figures["accuracy"].value),
-        **_as("words", method=METHODS[method].title),
-        **_as("percent", verifier_accuracy=models["verifier"], drafter_accuracy=models["drafter"]),
-        **_as("percent", lossless_rejected=before, edge_rejected=after),
-        **_as("percent", edge_accuracy=accuracy.value, edge_low=accuracy.low, edge_high=accuracy.high),
-        **_as("percent", saved=(before - after) / before if before > 0 else 0.0),
-    }
+    models = {name: point.value("accuracy") for name, point in alone.items() if point}
+    edge = min(harmless, key=lambda each: each.value("rejection_rate"))
+    best = max(curves[method], key=lambda each: each.value("accuracy"))
+    before, after = (each.value("rejection_rate") for each in (lossless, edge))
+    accuracy, lenience = edge.figures["accuracy"], edge.setting.lenience
+    values = _values(
+        count={"items": results.items},
+        plain={"temperature": temperature, "edge_lenience": lenience, "best_lenience": best.setting.lenience},
+        words={"method": METHODS[method].title},
+        percent={
+            **{f"{name}_accuracy": value for name, value in models.items()},
+            **{"best_accuracy": best.value("accuracy"), "lossless_rejected": before, "edge_rejected": after},
+            **{"edge_accuracy": accuracy.value, "edge_low": accuracy.low, "edge_high": accuracy.high},
+            "saved": (before - after) / before if before > 0 else 0.0,
+        },
+    )
     told = [{"method": name, "points": [_point(each) for each in curve]} for name, curve in curves.items()]
-    judged = {"method": method, "lenience": edge.setting.lenience}
-    point = f"{method}:{edge.setting.lenience:g}"
-    live = Live("tradeoff", own={"sweep": sweep, "heat": f"{temperature:g}", "point": point})
-    return Picture({"curves": told, "models": models, "edge": judged}, values, live=live)
+    data = {"curves": told, "models": models, "edge": {"method": method, "lenience": lenience}}
+    point = {"sweep": sweep, "heat": f"{temperature:g}", "point": f"{method}:{lenience:g}"}
+    return Picture(data, values, live=Live("tradeoff", own=point))
 
 
-def _point(result: Any) -> dict[str, Any]:
-    accuracy = result.figures["accuracy"]
-    interval = {"value": accuracy.value, "low": accuracy.low, "high": accuracy.high}
-    return {"lenience": result.setting.lenience, "x": result.figures["rejection_rate"].value, **interval}
+def _point(point: Point) -> dict[str, Any]:
+    shown = {"lenience": point.setting.lenience, "x": point.value("rejection_rate")}
+    return shown | asdict(point.figures["accuracy"])
 
 
 # ---- computed in the browser
 
 
 def _distributions(
-    shelf: Shelf,
     method: str,
     lenience: float,
     control: str,
     case: str = CASES[0],
     temperature: float = 1.0,
-    offered: list | None = None,
-    compare: dict | None = None,
+    offered: list = [],  # noqa: B006, not changed
+    compare: dict = {},  # noqa: B006
     changed: bool = False,
     shows: str = "",
 ) -> Picture:
     """Two distributions over six words, and one control: the lenience, or a choice among the `offered` methods."""
     start = {"case": case, "method": method, "lenience": lenience, "temperature": temperature}
     states = {"": start}
-    for name, change in (compare or {}).items():
+    for name, change in compare.items():
         if not isinstance(change, dict):
             raise LessonError(f"“{name}” under “compare” must be names with values.")
         states[str(name)] = start | change
     for state in states.values():
-        for number in (state["lenience"], state["temperature"]):
-            if not isinstance(number, int | float):
-                raise LessonError("lenience and temperature must be numbers.")
+        if not all(isinstance(state[name], int | float) for name in ("lenience", "temperature")):
+            raise LessonError("lenience and temperature must be numbers.")
         _one_of("a case", state["case"], CASES)
         _one_of("a method", state["method"], METHODS)
-    for each in offered or ():
+    for each in offered:
         _one_of("a method", each, METHODS)
-    _one_of("a control here", control, ("lenience", "method") if len(offered or ()) > 1 else ("lenience",))
+    _one_of("a control here", control, ("lenience", "method") if len(offered) > 1 else ("lenience",))
     _one_of("a state under “compare”", shows, states)
-    computed = {f"{name}.{key}" if name else key for name in states for key in COMPUTED}
-    data = {"states": states, "control": control, "offered": offered or [], "counts": changed, "shows": shows}
-    return Picture(data, computed=frozenset(computed), live=Live("playground"))
+    computed = frozenset(f"{name}.{key}" if name else key for name in states for key in COMPUTED)
+    data = {"states": states, "control": control, "offered": offered, "counts": changed, "shows": shows}
+    return Picture(data, computed=computed, live=Live("playground"))
 
 
-def _block(shelf: Shelf, acceptance_rate: float, draft_length: int) -> Picture:
+def _block(acceptance_rate: float, draft_length: int) -> Picture:
     """Tokens per verifier call as a function of the draft length."""
     if not 0 < acceptance_rate < 1 or not 1 <= draft_length <= 16:
         raise LessonError("“acceptance_rate” lies between 0 and 1, “draft_length” from 1 to 16.")
-    data = {"rate": acceptance_rate, "draft_length": draft_length}
-    values = {**_as("plain", rate=acceptance_rate), **_as("count", draft_length=draft_length)}
-    return Picture(
-        data, values, frozenset({"yield", "limit"}), Live("generate", {"draft_length": draft_length})
-    )
+    length = {"draft_length": draft_length}
+    values, computed = _values(plain={"rate": acceptance_rate}, count=length), frozenset({"yield", "limit"})
+    return Picture({"rate": acceptance_rate} | length, values, computed, Live("generate", length))
 
 
 KINDS: Mapping[str, Callable[..., Picture]] = {

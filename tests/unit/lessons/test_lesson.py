@@ -116,34 +116,24 @@ SIX = "- kind: distributions\n  method: speed\n  lenience: 0\n  control: lenienc
     ("files", "where", "says"),
     [
         ({"pictures.yaml": PICTURES.replace("coin", "cion")}, STEP, "“cion” is not a kind of picture; known: text, race"),
-        ({"pictures.yaml": PICTURES.replace("lossless", "missing")}, STEP, "no recorded run of that name"),
         ({"pictures.yaml": PICTURES.replace("lossless", "../../index")}, STEP, "no recorded run of that name"),
         ({"pictures.yaml": PICTURES.replace("39", "soon")}, STEP, "“token” must be a whole number"),
-        ({"pictures.yaml": PICTURES.replace("39", "3900")}, STEP, "index of a token that was drafted"),
         ({"pictures.yaml": PICTURES.replace("  token: 39\n", "")}, STEP, "“token” is missing"),
-        ({"pictures.yaml": PICTURES + "  minutes: long\n"}, STEP, "“minutes” must be a number from 0 to 60"),
+        ({"pictures.yaml": PICTURES + "  minutes: long\n"}, STEP, "“minutes” must be a number"),
         ({"pictures.yaml": PICTURES + "  colour: red\n"}, STEP, "“colour” is not a field of coin; known: run, token"),
-        ({"pictures.yaml": SIX + "  compare: {x: 1}\n"}, STEP, "“x” under “compare”"),
-        ({"pictures.yaml": SIX + "  compare: {x: {method: [speed]}}\n"}, STEP, "is not a method"),
         ({"pictures.yaml": SIX + "  compare: {x: {lenience: high}}\n"}, STEP, "must be numbers"),
-        ({"pictures.yaml": SIX.replace("speed", "speeed")}, STEP, "“speeed” is not a method; known: "),
         ({"pictures.yaml": "- {kind: round, run: lossless, round: 0, stages: [[], decided]}\n"}, STEP, "is not a stage"),
-        ({"pictures.yaml": "- {kind: tradeoff, methods: [[]], method: speed, temperature: 0.5}\n"}, STEP, "is not a method"),
-        ({"pictures.yaml": "- coin\n"}, STEP, "a picture begins with its kind"),
         ({"pictures.yaml": "kind: coin\n"}, "mine/pictures.yaml", "there must be a list"),
-        ({"pictures.yaml": "- kind: [coin\n"}, "mine/pictures.yaml, line 2", "not plain YAML"),
         ({"pictures.yaml": "- kind: !!python/object/apply:os.system [x]\n"}, "mine/pictures.yaml, line 1", "not plain YAML"),
         ({"pictures.yaml": ""}, "mine/pictures.yaml", "missing"),
         ({"pictures.yaml": 2 * PICTURES}, "mine/pictures.yaml", "there are 2 pictures for 1 steps"),
         ({"en.md": TEXT.replace("{q}", "{quality}")}, "mine/en.md, line 5", "there is no {quality} in this step; there is {acceptance_rate}"),
-        ({"en.md": TEXT.replace("{q}", "{q.__class__}")}, "mine/en.md, line 5", "there is no {q.__class__}"),
         ({"en.md": TEXT.replace("[ ]", "[x]")}, "mine/en.md, line 5", "one right choice"),
         ({"en.md": TEXT.replace("Will it stay?", "").replace("The drafter gave it {q}.", "")}, "mine/en.md, line 5", "needs a question"),
         ({"en.md": TEXT.replace("## ", "### ")}, "mine/en.md", "the first not deeper"),
         ({"en.md": TEXT.replace("# A lesson", "A lesson")}, "mine/en.md", "one title"),
         ({"en.md": ""}, "mine", "there is no text, such as en.md"),
         ({"de.md": TEXT.replace("- [x] It goes\n", "- [x] Weg\n- [ ] Halb\n")}, "mine/de.md, step 1", "differ from mine/en.md"),
-        ({"de.md": TEXT.replace("[x]", "[ ]").replace("- [ ]", "- [x]", 1)}, "mine/de.md, step 1", "differ from mine/en.md"),
         ({"fr.md": TEXT}, "mine/fr.md", "there are no words for buttons in words/fr.yaml"),
     ],
 )  # fmt: skip
@@ -187,17 +177,6 @@ def test_the_documented_example_is_a_lesson(tmp_path: Path, monkeypatch: pytest.
     assert [step.texts["en"].deeper for step in lesson.steps] == [False, True]
 
 
-def test_a_broken_lesson_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_lesson(tmp_path / "good")
-    write_lesson(tmp_path / "bad", **{"pictures.yaml": "- kind: nothing\n"})
-    (tmp_path / "No Name").mkdir()
-    monkeypatch.setenv(LESSONS.name, str(tmp_path))
-    found = read_lessons().lessons
-    broken = {name for name, each in found.items() if isinstance(each, BrokenLesson)}
-    assert set(found) == {"cascades", "good", "bad", "No Name"}
-    assert broken == {"bad", "No Name"}
-
-
 def test_english_fills_the_gaps_of_a_language_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,14 +192,18 @@ def test_english_fills_the_gaps_of_a_language_of_ones_own(
     assert isinstance(found["cascades"], Lesson)
 
 
-def test_an_own_lesson_is_listed_before_its_steps_are_read_and_told_when_it_is_opened(
+def test_own_lessons_are_listed_unread_and_a_broken_one_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lesson = read_lessons().lessons["cascades"]
-    assert "steps" not in vars(lesson)
+    write_lesson(tmp_path / "good")
     write_lesson(tmp_path / "bad", **{"pictures.yaml": "- kind: nothing\n"})
+    (tmp_path / "No Name").mkdir()
     monkeypatch.setenv(LESSONS.name, str(tmp_path))
     shown_lessons.cache_clear()
+    found = shown_lessons().lessons
+    assert set(found) == {"cascades", "good", "bad", "No Name"}
+    assert {name for name in found if isinstance(found[name], BrokenLesson)} == {"bad", "No Name"}
+    assert "steps" not in vars(found["cascades"])
     client = TestClient(Starlette(routes=[lesson_route()]))
     told = client.get("/lessons?name=cascades").json()["steps"]
     assert len(told) == len(own().steps)
@@ -239,16 +222,11 @@ def test_an_own_lesson_is_listed_before_its_steps_are_read_and_told_when_it_is_o
 RUNS = read_recorded_runs()
 
 
-def test_runs_that_differ_in_lenience_end_with_the_drafters_own_text() -> None:
+def test_the_recordings_show_what_the_steps_say() -> None:
+    """The most lenient text is the drafter's own, and two draft lengths have one text (draft-length invariance)."""
     runs = [RUNS.load(key) for key in RUNS.lessons if key.startswith("lesson-lenience")]
-    assert len(runs) >= 5
     assert runs[-1].lenience == 1
     assert all(token.accepted for token in runs[-1].tokens)
-    assert len({(run.prompt, run.seed, run.method, run.temperature) for run in runs}) == 1
-
-
-def test_the_two_drafted_stories_are_the_same_text() -> None:
-    """Draft-length invariance, which the last step states."""
     five, sixteen = (RUNS.load(f"lesson-story-{name}") for name in ("five", "sixteen"))
     assert five.token_ids == sixteen.token_ids
 

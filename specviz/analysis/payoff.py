@@ -16,7 +16,7 @@ import numpy as np
 
 from specviz.analysis.sweep.folder import Recorded, shown_sweeps
 from specviz.analysis.sweep.grid import Setting
-from specviz.analysis.sweep.results import Point, Timing
+from specviz.analysis.sweep.results import Point
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS, PAPER
 from specviz.resources import ASSETS
@@ -113,53 +113,38 @@ def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
 
 def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
     """What a sweep timed: all at one draft length, so a round's whole cost beyond pass and drafts counts as `check`."""
-    results, timings, length = (
-        sweep.results,
-        defaultdict[Setting, list[Timing]](list),
-        sweep.results.plan.draft_length,
-    )
-    settings = results.plan.settings
+    results, length = sweep.results, sweep.results.plan.draft_length
+    settings, sums = results.plan.settings, defaultdict[Setting, Any](lambda: np.zeros(5))
     for one in sweep.folder.timings() if sweep.folder else []:
-        timings[settings[one.setting]].append(one)
+        sums[settings[one.setting]] += one.seconds, one.tokens, one.drafter_seconds, one.drafted, one.rounds
     for temperature in results.temperatures:
-        costs = [timings[Setting(temperature, name, 0.0)] for name in ("verifier_only", LOSSLESS)]
-        lossless = results.point(temperature, LOSSLESS)
-        if not (lossless and all(costs)):
+        if not (lossless := results.point(temperature, LOSSLESS)) or lossless.setting not in sums:
             continue
-        alone = _ratio(costs[0], "seconds", "tokens")
-        draft = _ratio(costs[1], "drafter_seconds", "drafted") / alone
+        verifier = sums[Setting(temperature, "verifier_only", 0.0)]
+        alone = float(verifier[0] / verifier[1])  # seconds a token
+        seconds, _, drafter_seconds, drafted, rounds = sums[lossless.setting].tolist()
+        draft = drafter_seconds / drafted / alone
         yield Measurement(
             "Each method at its lenience",
             f"T = {temperature:g}: {title}",
             sweep.machine_words,
-            _kept(lossless),
+            1 - lossless.value("rejection_rate"),
             draft,
-            *split_cost([(length, _ratio(costs[1], "seconds", "rounds") / alone)], draft),
+            *split_cost([(length, seconds / rounds / alone)], draft),
             tuple(_speed_ups(results.at(temperature), length)),
         )
-
-
-def _ratio(timings: Sequence[Timing], over: str, under: str) -> float:
-    return sum(getattr(one, over) for one in timings) / max(1, sum(getattr(one, under) for one in timings))
-
-
-def _kept(point: Point) -> float:
-    return 1 - point.figures["rejection_rate"].value
 
 
 def _speed_ups(points: Sequence[Point], draft_length: int) -> Iterator[SpeedUp]:
     """Each of the paper's methods at the timed lenience that is nearest to its default."""
     for name in PAPER:
         method = METHODS[name]
-        timed = [
-            each for each in points if each.setting.method == name and "relative_latency" in each.figures
-        ]
-        if not (method.drafts and method.verifies and timed):
-            continue
-        point = min(timed, key=lambda each: abs(each.setting.lenience - method.default_lenience))
-        time, lenience = point.figures["relative_latency"], point.setting.lenience
-        ends = 1 / time.value, 1 / time.high, 1 / time.low
-        yield SpeedUp(draft_length, _kept(point), *ends, name, lenience)
+        timed = [one for one in points if one.setting.method == name and "relative_latency" in one.figures]
+        if method.drafts and method.verifies and timed:
+            point = min(timed, key=lambda one: abs(one.setting.lenience - method.default_lenience))
+            time, lenience = point.figures["relative_latency"], point.setting.lenience
+            ends = 1 / time.value, 1 / time.high, 1 / time.low
+            yield SpeedUp(draft_length, 1 - point.value("rejection_rate"), *ends, name, lenience)
 
 
 def _published() -> Iterator[Measurement]:

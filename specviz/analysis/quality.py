@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,11 +19,16 @@ _CHUNK = 128
 """Maximum tokens per forward pass; bounds the memory of logits."""
 
 
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
 def read_logits(
     pair: ModelPair,
     model: Literal["drafter", "verifier"],
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
+    call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> Iterator[Tensor]:
     """Run one of a pair's models over a finished text; yields logits [n, V] at the positions that predict `token_ids`.
 
@@ -34,16 +39,17 @@ def read_logits(
         model: which of the two.
         prompt_ids: ids of the prompt, at least one.
         token_ids: ids of the text after the prompt. All but the last are also inputs.
+        call: runs each pass. `SharedEngine.call` lets the engine's steps run in between.
     """
-    return (logits for logits in _passes(pair, model, prompt_ids, token_ids) if len(logits))
+    passes = _passes(pair, model, prompt_ids, token_ids)
+    while (logits := call(partial(next, passes, None))) is not None:
+        if len(logits):
+            yield logits
 
 
 @torch.inference_mode()
 def _passes(
-    pair: ModelPair,
-    model: Literal["drafter", "verifier"],
-    prompt_ids: Sequence[int],
-    token_ids: Sequence[int],
+    pair: ModelPair, model: str, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Iterator[Tensor]:
     """As `read_logits`, but also yields after passes over the prompt: logits without rows."""
     if not token_ids:
@@ -64,23 +70,15 @@ def _passes(
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _call(function: Callable[[], Any]) -> Any:
-    return function()
-
-
 def log_probabilities(
     pair: ModelPair,
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
     call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> list[float]:
-    """Natural log-probability of each of `token_ids`, given the prompt and the tokens before it. Padding ids have no probability.
-
-    `call` runs each pass. `SharedEngine.call` lets the engine's steps run in between.
-    """
+    """Natural log-probability of each of `token_ids`, given the prompt and the tokens before it. Padding ids have no probability."""
     scores: list[float] = []
-    passes = _passes(pair, "verifier", prompt_ids, token_ids)
-    while (logits := call(partial(next, passes, None))) is not None:
+    for logits in read_logits(pair, "verifier", prompt_ids, token_ids, call):
         wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
         scores += _log_likelihoods(logits, wanted).tolist()
     return scores
@@ -92,40 +90,18 @@ def mean_log_probability(
     token_ids: Sequence[int],
     call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> float | None:
-    """Mean log-probability per token; None for an empty text. `call` as for `log_probabilities`."""
+    """Mean log-probability per token; None for an empty text."""
     scores = log_probabilities(pair, prompt_ids, token_ids, call)
     return sum(scores) / len(scores) if scores else None
 
 
-def confidences(run: Run) -> list[float]:
-    """For a run of one model: the top probability of its distribution at temperature 1, at each position. Empty if both models ran.
-
-    The run must have its logits (`Request.return_logits`).
-    """
-    method = get_method(run.method, run.rule)
-    logits: Tensor | None = run.verifier_logits if method.verifies else run.drafter_logits
-    if (method.drafts and method.verifies) or logits is None:
-        return []
-    return list(logits.double().softmax(-1).amax(-1).tolist())
-
-
-class Fidelity(NamedTuple):
-    """Sums over a text's tokens.
-
-    Attributes:
-        distance: sum of TV(pi, p), both with the run's sampling parameters.
-        log_probability: sum of natural log-probabilities under the verifier at temperature 1.
-        greedy: number of tokens with the highest verifier logit.
-    """
-
-    distance: float
-    log_probability: float
-    greedy: int
-
-
 @torch.inference_mode()
-def fidelity(run: Run, pair: ModelPair) -> Fidelity:
-    """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it now reads the text."""
+def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
+    """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it now reads the text.
+
+    Returns the values of a `specviz.analysis.sweep.results.Sample`: "distance", "log_probability" and "greedy", and of a run of one model
+    "confidence" and "least_confidence". Rounded to six decimals, because the last digits of a sum depend on the processor.
+    """
     method = get_method(run.method, run.rule)
     tokens = torch.tensor(run.token_ids)
     drafter: Tensor | None = run.drafter_logits
@@ -134,16 +110,21 @@ def fidelity(run: Run, pair: ModelPair) -> Fidelity:
         read = list(read_logits(pair, "verifier", run.prompt_ids, run.token_ids))
         verifier = torch.cat([logits.cpu() for logits in read]) if read else None
     if verifier is None:
-        return Fidelity(0.0, 0.0, 0)
-    distance = 0.0
+        return {"distance": 0.0, "log_probability": 0.0, "greedy": 0}
+    found: dict[str, Any] = {"distance": 0.0}
     if drafter is not None:
         asked = SamplingParameters(*run.warp).computable()
         target = target_under(method, drafter, verifier, asked, bounded(run.lenience), run.greedy_drafts)
         own, backend = target.distributions, target.distributions.backend
         p = distribution(verifier, *asked, backend=backend) if method.truncates else own.p
-        distance = float(backend.excess(target.pi(), p).double().sum())
-    likely = float(_log_likelihoods(verifier, tokens).sum())
-    return Fidelity(distance, likely, int((verifier.argmax(-1) == tokens).sum()))
+        found["distance"] = float(backend.excess(target.pi(), p).double().sum())
+    found["log_probability"] = float(_log_likelihoods(verifier, tokens).sum())
+    found["greedy"] = int((verifier.argmax(-1) == tokens).sum())
+    if not (method.drafts and method.verifies):
+        alone = verifier if drafter is None else drafter
+        sure = alone.double().softmax(-1).amax(-1)
+        found |= {"confidence": float(sure.mean()), "least_confidence": float(sure.min())}
+    return {name: round(value, 6) for name, value in found.items()}
 
 
 def _log_likelihoods(logits: Tensor, tokens: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specviz.analysis.quality import confidences, fidelity
+from specviz.analysis.quality import fidelity
 from specviz.analysis.sweep.folder import Header
 from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Items
@@ -108,15 +108,6 @@ class Sweep:
         )
 
     def _sample(self, setting: int, unit: Unit, run: Run) -> Sample:
-        # Rounded, because the last digits of a sum depend on the processor.
-        measured = {
-            name: round(value, 6) for name, value in fidelity(run, self.engine.pair)._asdict().items()
-        }
-        if sure := confidences(run):
-            measured |= {
-                "confidence": round(sum(sure) / len(sure), 6),
-                "least_confidence": round(min(sure), 6),
-            }
         return Sample(
             setting=setting,
             item=unit.item,
@@ -130,5 +121,5 @@ class Sweep:
             verifier_calls=run.verifier_calls,
             score=self.items.score(unit.item, run.text),
             stop_reason=run.stop_reason,
-            **measured,
+            **fidelity(run, self.engine.pair),
         )

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from specviz.analysis.sweep.folder import Recorded, shown_sweeps
+from specviz.analysis.sweep.folder import SweepFolder, shown_sweeps
 from specviz.analysis.sweep.grid import Setting
-from specviz.analysis.sweep.results import Point
+from specviz.analysis.sweep.results import Point, Results
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS, PAPER
 from specviz.resources import ASSETS
@@ -111,11 +111,11 @@ def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
             )
 
 
-def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
+def _of_sweep(title: str, results: Results) -> Iterator[Measurement]:
     """What a sweep timed: all at one draft length, so a round's whole cost beyond pass and drafts counts as `check`."""
-    results, length = sweep.results, sweep.results.plan.draft_length
+    length = results.plan.draft_length
     settings, sums = results.plan.settings, defaultdict[Setting, Any](lambda: np.zeros(5))
-    for one in sweep.folder.timings() if sweep.folder else []:
+    for one in SweepFolder(results.folder).timings() if results.folder else []:
         sums[settings[one.setting]] += one.seconds, one.tokens, one.drafter_seconds, one.drafted, one.rounds
     for temperature in results.temperatures:
         if not (lossless := results.point(temperature, LOSSLESS)) or lossless.setting not in sums:
@@ -127,7 +127,7 @@ def _of_sweep(title: str, sweep: Recorded) -> Iterator[Measurement]:
         yield Measurement(
             "Each method at its lenience",
             f"T = {temperature:g}: {title}",
-            sweep.machine_words,
+            results.machine_words,
             1 - lossless.value("rejection_rate"),
             draft,
             *split_cost([(length, seconds / rounds / alone)], draft),

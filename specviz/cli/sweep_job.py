@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from accelerate import PartialState
 
-from specviz.analysis.sweep.folder import Recorded, SweepFolder, open_recorded
+from specviz.analysis.sweep.estimates import estimated
+from specviz.analysis.sweep.folder import SweepFolder, open_recorded
 from specviz.analysis.sweep.grid import SweepGrid, Unit
 from specviz.analysis.sweep.items import Items, load_items
 from specviz.analysis.sweep.results import Results
@@ -111,7 +112,7 @@ class SweepJob:
             found = self._folder.done()
             if all(unit in found for unit in sweep.units):
                 samples = [one for unit in sweep.units for one in found[unit]]
-                self._folder.finish(samples, sweep.header.results(samples))
+                self._folder.finish(estimated(sweep.header, samples))
 
     def _write(self, sweep: Sweep, units: Sequence[Unit], stop: threading.Event) -> None:
         """Do units one after another. Each is saved at once."""
@@ -150,21 +151,21 @@ class SweepJob:
             raise SpecvizError(
                 "The results in that folder cannot be read: delete results.json there and sweep again."
             )
-        print_table(table(recorded.results))
+        print_table(table(recorded))
         if csv:
-            write_whole(csv, recorded.results.to_csv())
+            write_whole(csv, recorded.to_csv())
         if markdown:
             pictures = {}
-            for temperature in recorded.results.temperatures:
+            for temperature in recorded.temperatures:
                 file = self._folder.folder / f"rejection-rate-{temperature:g}.svg"
-                write_whole(file, picture(recorded.results, temperature))
+                write_whole(file, picture(recorded, temperature))
                 pictures[temperature] = Path(os.path.relpath(file, markdown.parent))
             write_whole(markdown, report(recorded, pictures))
 
 
-def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:
+def report(results: Results, pictures: Mapping[float, Path]) -> str:
     """The report of a finished sweep in Markdown, with the command that makes the same sweep."""
-    plan = recorded.results.plan
+    plan = results.plan
     chosen = {
         each.name: value for each in fields(plan) if (value := getattr(plan, each.name)) != each.default
     }
@@ -172,7 +173,7 @@ def report(recorded: Recorded, pictures: Mapping[float, Path]) -> str:
     source = Path(plan.prompts).name
     if "prompts" in chosen:
         chosen["prompts"] = source
-    return sweep_report(recorded, pictures, command=command_line("sweep", chosen), source=source)
+    return sweep_report(results, pictures, command=command_line("sweep", chosen), source=source)
 
 
 def table(results: Results) -> list[tuple[str, ...]]:

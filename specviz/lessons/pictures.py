@@ -15,8 +15,8 @@ from typing import Any
 
 from specviz.analysis.lanes import lane
 from specviz.analysis.recorded_runs import RecordedRuns
-from specviz.analysis.sweep.folder import SHELF, Recorded
-from specviz.analysis.sweep.results import Point
+from specviz.analysis.sweep.folder import SHELF
+from specviz.analysis.sweep.results import Point, Results
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS
 from specviz.errors import LessonError
@@ -85,7 +85,7 @@ class Shelf:
 
     folder: Path
     runs: RecordedRuns
-    sweeps: Mapping[str, Recorded]
+    sweeps: Mapping[str, Results]
     _read: dict[str, Run] = field(default_factory=dict, repr=False, compare=False)
 
     def load(self, name: str) -> Run:
@@ -372,7 +372,7 @@ def _tradeoff(
         _one_of("a method", name, METHODS)
     _one_of("among the methods", method, methods)
     _one_of("a recorded sweep", sweep, shelf.sweeps)
-    results = shelf.sweeps[sweep].results
+    results = shelf.sweeps[sweep]
     at = results.at(temperature)
     curves = {name: [each for each in at if each.setting.method == name] for name in methods}
     alone = {name: results.point(temperature, f"{name}_only") for name in ("verifier", "drafter")}
@@ -390,7 +390,7 @@ def _tradeoff(
     before, after = (each.value("rejection_rate") for each in (lossless, edge))
     accuracy, lenience = edge.figures["accuracy"], edge.setting.lenience
     values = _values(
-        count={"items": results.items},
+        count={"items": len(results.items)},
         plain={"temperature": temperature, "edge_lenience": lenience, "best_lenience": best.setting.lenience},
         words={"method": METHODS[method].title},
         percent={

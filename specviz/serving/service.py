@@ -29,8 +29,8 @@ from specviz.serving.statistics import EngineStatistics
 from specviz.serving.visitor import NOBODY, Visitor, Visits
 
 if TYPE_CHECKING:
-    from specviz.analysis.sweep.folder import Recorded
     from specviz.analysis.sweep.grid import SweepGrid
+    from specviz.analysis.sweep.results import Results
     from specviz.engine.events import Event, Loading, Waiting
     from specviz.serving.shared_engine import SharedEngine
 
@@ -191,10 +191,10 @@ class Service:
         progress: Progress = silent,
         *,
         visitor: Visitor = NOBODY,
-    ) -> Iterator[Recorded]:
+    ) -> Iterator[Results]:
         """Run a small sweep; yields the results so far after each item at each temperature. Arguments and errors as for `events`."""
         with self._visit(visitor, ()), self.engine(key, progress) as engine:
-            from specviz.analysis.sweep.folder import Recorded  # here: see `_importing`
+            from specviz.analysis.sweep.estimates import estimated  # here: see `_importing`
             from specviz.analysis.sweep.items import load_items
             from specviz.analysis.sweep.sweep import Sweep
 
@@ -206,7 +206,7 @@ class Service:
                     return
                 samples += found
                 progress(count / len(job.units), f"Item {unit.item + 1} of {len(job.items.items)}")
-                yield Recorded(job.header.results(samples), job.items.items, list(samples))
+                yield estimated(job.header, list(samples))
 
     @contextmanager
     def _visit(self, visitor: Visitor, requests: Sequence[Request]) -> Iterator[None]:

@@ -26,7 +26,7 @@ from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
 
 if TYPE_CHECKING:
-    from specviz.analysis.sweep.folder import Recorded
+    from specviz.analysis.sweep.results import Results
     from specviz.engine.events import Event
     from specviz.models.pair import ModelPair
 
@@ -130,7 +130,7 @@ class ZeroGpuService(Service):
                 statistics.finished["cancelled"] += 1
                 yield Finished(index, run)
 
-    def sweep(self, *_: Any, **__: Any) -> Iterator[Recorded]:
+    def sweep(self, *_: Any, **__: Any) -> Iterator[Results]:
         """Raises RequestError: a sweep takes too long."""
         raise RequestError(
             "A sweep takes longer than a GPU is lent here: make one with python -m specviz sweep, or choose a recorded one."

@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from specviz.analysis.sweep.claim import CURVES, claim, reading
-from specviz.analysis.sweep.folder import Recorded, shown_sweeps
+from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
@@ -65,7 +65,7 @@ def made_point(setting: Setting, samples: int) -> Point:
     )
 
 
-def made(plan: SweepGrid, points: int | None = None) -> Recorded:
+def made(plan: SweepGrid, points: int | None = None) -> Results:
     """A sweep of a plan, or its first points, with texts that say where they come from."""
     items = tuple(Item(f"item{at}", "fact", f"Question {at}? {EVIL}") for at in range(plan.limit))
     found, samples = [], []
@@ -75,9 +75,8 @@ def made(plan: SweepGrid, points: int | None = None) -> Recorded:
             numbers = (24, 20, 12, 24, 10, float(item == 0), 1.0, -20.0, 12, "length")
             samples.append(Sample(number, item, trial, seed, text, *numbers))
         found.append(made_point(setting, plan.limit * plan.trials_at(setting.temperature)))
-    complete = points is None
-    results = Results(plan, "drafter", "verifier", "float32", plan.limit, tuple(found), complete=complete)
-    return Recorded(results, items, samples)
+    names = "drafter", "verifier", "float32"
+    return Results(plan, *names, items, tuple(found), complete=points is None, given=samples)
 
 
 class Script(test_compare.Script):
@@ -91,7 +90,7 @@ class Script(test_compare.Script):
 
     def sweep(
         self, key: str, plan: SweepGrid, stop: threading.Event, progress: Any = None, *, visitor: str = ""
-    ) -> Iterator[Recorded]:
+    ) -> Iterator[Results]:
         self.plans.append((key, plan))
         for points in range(1, len(plan.settings) + 1):
             if self.failure_after and points > self.failure_after[0]:
@@ -103,7 +102,7 @@ class Script(test_compare.Script):
             yield made(plan, points)
 
 
-def app(service: Script, recorded: dict[str, Recorded]) -> gr.Blocks:
+def app(service: Script, recorded: dict[str, Results]) -> gr.Blocks:
     with gr.Blocks() as page:
         with gr.Tabs(selected="tradeoff") as tabs:
             with gr.Tab("Compare", id="compare"):
@@ -188,7 +187,7 @@ PROBLEMS = """(controls) => {
 
 @pytest.mark.parametrize("shown", shown_sweeps().values(), ids=lambda each: each.name)
 def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
-    page: Page, address: str, shown: Recorded
+    page: Page, address: str, shown: Results
 ) -> None:
     """In every size and size of type, with each of the page's sweeps: few controls, and a card that is not empty."""
     page.goto(f"{address}?tab=tradeoff&sweep={shown.name}")
@@ -204,7 +203,7 @@ def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
             }""",
             is_large,
         )
-        for temperature in shown.results.temperatures[-2:]:
+        for temperature in shown.temperatures[-2:]:
             show_temperature(page, temperature)
             let_draw(page)
             assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
@@ -215,7 +214,7 @@ def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(
 
 def test_temperature_axes_and_curves_are_the_readers(page: Page, script: Script) -> None:
     """Without the server: the sentence and its four curves first, other methods and axes on demand, then another sweep."""
-    results = RECORDED.results
+    results = RECORDED
     for temperature in (0.5, 0.0):
         show_temperature(page, temperature)
         said = claim(results, temperature)
@@ -247,8 +246,8 @@ def test_temperature_axes_and_curves_are_the_readers(page: Page, script: Script)
     expect(page.get_by_test_id("sweep-dialog").locator("tbody tr")).to_have_count(len(results.at(0.0)))
     page.keyboard.press("Escape")
     page.get_by_test_id("sweep-which").select_option("Another")
-    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(OTHER.results, 1.0).headline)
-    assert set(drawn(page)) <= set(range(len(OTHER.results.points)))
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(OTHER, 1.0).headline)
+    assert set(drawn(page)) <= set(range(len(OTHER.points)))
 
 
 def test_a_point_shows_its_texts_and_one_of_them_runs_again_in_compare(page: Page, script: Script) -> None:
@@ -301,7 +300,7 @@ def test_the_headline_keeps_its_star_and_the_chosen_point_has_a_sentence_of_its_
     page: Page, script: Script
 ) -> None:
     """Both by one rule: the sentence of the starred point is the headline's."""
-    results = RECORDED.results
+    results = RECORDED
     said = claim(results, 0.5)
     assert said.shown
     assert said.is_named
@@ -323,11 +322,9 @@ def test_the_headline_keeps_its_star_and_the_chosen_point_has_a_sentence_of_its_
 def test_an_address_names_sweep_temperature_and_point(page: Page, address: str) -> None:
     """A reload, Back and a way round another tab show the same; the choice of a sweep works by keyboard."""
     first, second = shown_sweeps().values()
-    said = claim(first.results, 1.0)
+    said = claim(first, 1.0)
     point = next(
-        each
-        for each in first.results.at(1.0)
-        if each.setting.method in said.curves and each.setting.lenience > 0
+        each for each in first.at(1.0) if each.setting.method in said.curves and each.setting.lenience > 0
     )
     chosen, setting = point.setting.title, point.setting
     query = f"?tab=tradeoff&sweep={first.name}&heat=1&point={setting.method}%3A{setting.lenience:g}"
@@ -338,7 +335,7 @@ def test_an_address_names_sweep_temperature_and_point(page: Page, address: str) 
     expect(page.get_by_test_id("sweep-task")).to_contain_text("Both models are tiny (17 and 135 million")
     expect(page.get_by_test_id("sweep-measured")).to_be_visible()
     show_temperature(page, 1)
-    page.locator(f".st-point[data-index='{first.results.points.index(point)}']").press(
+    page.locator(f".st-point[data-index='{first.points.index(point)}']").press(
         "Enter"
     )  # others may lie on it
     expect(title).to_have_text(chosen)
@@ -376,10 +373,10 @@ def test_what_is_saved_is_what_is_shown(page: Page, script: Script, tmp_path: Pa
         assert download.value.suggested_filename == f"specviz-sweep.{kind}"
         download.value.save_as(tmp_path / kind)
         saved[kind] = (tmp_path / kind).read_bytes()
-    assert saved["csv"].decode() == RECORDED.results.to_csv()
+    assert saved["csv"].decode() == RECORDED.to_csv()
     assert saved["png"].startswith(b"\x89PNG")
     words = " ".join(html.unescape(re.sub("<[^>]*>", " ", saved["svg"].decode())).split())
-    said = claim(RECORDED.results, 0.5)
+    said = claim(RECORDED, 0.5)
     for each in (said.headline, said.doubt, "drafter → verifier, 32 questions", "Speculative decoding"):
         assert " ".join(each.split()) in words
 
@@ -424,7 +421,7 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     which = page.get_by_test_id("sweep-which")
     expect(which.locator("option")).to_have_text(["The usual", "Another", YOURS])
     which.select_option("The usual")
-    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(RECORDED.results, 0.5).headline)
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(RECORDED, 0.5).headline)
     expect(said).to_be_hidden()
 
 

@@ -153,8 +153,8 @@ def _refusal(results: Results, temperature: float, winner: Point | None) -> str:
         return "Nothing is claimed yet: the sweep is not finished."
     if sum("accuracy" in point.figures for point in alone) < len(MODELS):
         return "Nothing is claimed: the sweep lacks the accuracy of both models alone."
-    if results.items < FEWEST_ITEMS:
-        few = "1 question is" if results.items == 1 else f"{results.items} questions are"
+    if (count := len(results.items)) < FEWEST_ITEMS:
+        few = "1 question is" if count == 1 else f"{count} questions are"
         return f"Nothing is claimed: {few} too few for an interval to be trusted; it takes {FEWEST_ITEMS}."
     verifier, drafter = alone
     if winner or drafter.against_verifier["accuracy"].high < 0:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specviz.analysis.sweep.grid import Setting
-from specviz.analysis.sweep.results import COMPARED, Estimate, Point, Results, Sample, Timing
+from specviz.analysis.sweep.results import COMPARED, Estimate, Header, Point, Results, Sample, Timing
 from specviz.core.methods import get_method
 
 REPLICATES = 2000
@@ -34,6 +34,14 @@ RATIOS = {
 _COUNTED = ("tokens", "examined", "accepted", "verifier_calls", "distance", "log_probability", "greedy")
 
 Floats = npt.NDArray[np.float64]
+
+
+def estimated(header: Header, samples: Sequence[Sample]) -> Results:
+    """The results of these samples of a sweep."""
+    settings, count = header.plan.settings, len(header.items)
+    wanted = count * sum(header.plan.trials_at(setting.temperature) for setting in settings)
+    points = estimate_points(settings, count, samples)
+    return Results(**vars(header), points=points, complete=len(samples) == wanted, given=samples)
 
 
 def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[Sample]) -> tuple[Point, ...]:

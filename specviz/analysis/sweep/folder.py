@@ -14,15 +14,25 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.sweep.estimates import estimate_points, with_latency
+from specviz.analysis.sweep.estimates import with_latency
 from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.results import SIDES, Estimate, Point, Results, Sample, Timing
+from specviz.analysis.sweep.results import (
+    SIDES,
+    TEXTS,
+    Estimate,
+    Header,
+    Point,
+    Results,
+    Sample,
+    Timing,
+    packed_samples,
+)
 from specviz.errors import RequestError, SpecvizError, TraceError
 from specviz.files import append_json_line, json_lines, write_whole
 from specviz.resources import ASSETS
@@ -32,32 +42,12 @@ SHELF = ASSETS / "sweep"
 """The recorded sweep behind the lenience scales and the lessons; `sweeps.json` lists all that the page shows."""
 
 
-@dataclass(frozen=True)
-class Header:
-    """Identifies a sweep. Sweeps with equal headers have equal results."""
-
-    plan: SweepGrid
-    drafter: str
-    verifier: str
-    dtype: str
-    items: tuple[Item, ...]
-
-    def results(self, samples: Sequence[Sample]) -> Results:
-        """The results of these samples."""
-        settings, count = self.plan.settings, len(self.items)
-        wanted = count * sum(self.plan.trials_at(setting.temperature) for setting in settings)
-        points = estimate_points(settings, count, samples)
-        names = self.drafter, self.verifier, self.dtype
-        return Results(self.plan, *names, count, points, complete=len(samples) == wanted)
-
-
 class SweepFolder:
     """One sweep's files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._plan = folder / "plan.json"
-        self._samples = folder / "samples.jsonl.gz"
         self._results = folder / "results.json"
         self._timings = folder / "timings.jsonl"
 
@@ -72,7 +62,7 @@ class SweepFolder:
         try:
             record = _read(self._plan, PLAN_SCHEMA)
             items = tuple(Item(**_with_tuples(item)) for item in record["items"])
-            return Header(**record | {"items": items})
+            return Header(**record | {"plan": SweepGrid(**_with_tuples(record["plan"])), "items": items})
         except _DAMAGED as error:
             raise RequestError(
                 "There is no sweep in that folder, and it has other files: name another."
@@ -89,7 +79,7 @@ class SweepFolder:
         if present is None:
             with _writing():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                _write(self._plan, PLAN_SCHEMA, header)
+                _write(self._plan, PLAN_SCHEMA, asdict(header))
         elif present != header:
             raise RequestError(
                 "That folder holds another sweep (the plan, the pair or the items differ): name another folder, or name "
@@ -104,7 +94,7 @@ class SweepFolder:
     def done(self) -> dict[Unit, list[Sample]]:
         """Every unit that is done, by any process or in a finished sweep."""
         found: dict[Unit, list[Sample]] = {}
-        if (header := self.header()) and self._samples.is_file():
+        if (header := self.header()) and (self.folder / TEXTS).is_file():
             settings = header.plan.settings
             for one in self.samples():
                 found.setdefault(Unit(one.trial, one.item, settings[one.setting].temperature), []).append(one)
@@ -118,39 +108,37 @@ class SweepFolder:
         with _writing():
             append_json_line(self.folder / f"part-{rank}.jsonl", [*unit, samples])
 
-    def finish(self, samples: Sequence[Sample], results: Results) -> None:
-        """Write samples and results, and remove the processes' files.
+    def finish(self, results: Results) -> None:
+        """Write the results and their texts, and remove the processes' files.
 
         Raises:
             SpecvizError: they cannot be written. No finished unit is lost.
         """
-        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sorted(samples))
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sorted(results.given))
+        head = {name: getattr(results, name) for name in ("drafter", "verifier", "dtype")}
+        points = [asdict(point) for point in results.points]
+        rest = {"items": len(results.items), "points": points, "complete": results.complete}
         with _writing():
             # Without a time stamp, so that the same samples give the same file.
-            write_whole(self._samples, gzip.compress("".join(lines).encode("utf-8"), mtime=0))
-            _write(self._results, RESULTS_SCHEMA, results)
+            write_whole(self.folder / TEXTS, gzip.compress("".join(lines).encode("utf-8"), mtime=0))
+            _write(self._results, RESULTS_SCHEMA, {"plan": asdict(results.plan), **head, **rest})
         for part in self.folder.glob("part-*.jsonl"):
             part.unlink()
 
     def results(self) -> Results:
         """The finished sweep's results, without latencies; TraceError if there are none."""
+        header = self.header()
         try:
             record = _read(self._results, RESULTS_SCHEMA)
-            return Results(**record | {"points": tuple(map(_point, record["points"]))})
+            points = tuple(map(_point, record["points"]))
+            more = {"complete": record["complete"], "folder": self.folder, "machine": self.machine}
+            return Results(**vars(header), points=points, **more)
         except _DAMAGED as error:
             raise TraceError("The results of this sweep cannot be read.") from error
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> list[Sample]:
         """The finished sweep's texts in order; TraceError if there are none."""
-        return (Sample(*json.loads(line)) for line in self.packed())
-
-    def packed(self) -> Iterator[bytes]:
-        """The lines of `samples`, unread."""
-        try:
-            with gzip.open(self._samples) as file:
-                yield from file
-        except (OSError, EOFError) as error:
-            raise TraceError("The texts of this sweep cannot be read.") from error
+        return [Sample(*json.loads(line)) for line in packed_samples(self.folder)]
 
     def timings(self) -> list[Timing]:
         """The timings so far."""
@@ -174,63 +162,18 @@ class SweepFolder:
         return next(json_lines(self._timings), {})
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """A finished or running sweep, to be shown: figures, texts, and the machine that timed it.
-
-    Attributes:
-        given: the texts, unless they are in the `folder`.
-        machine: as `SweepFolder.machine`.
-    """
-
-    results: Results
-    items: tuple[Item, ...]
-    given: Sequence[Sample] = ()
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    folder: SweepFolder | None = None
-
-    @property
-    def name(self) -> str:
-        """Its name in an address: its folder's, which outlasts its title; "" without a folder."""
-        return self.folder.folder.name if self.folder else ""
-
-    @property
-    def machine_words(self) -> str:
-        """The machine that timed it, in words."""
-        return ", ".join(self.machine[name] for name in ("machine", "processor") if name in self.machine)
-
-    def samples(self, setting: int) -> list[Sample]:
-        """The texts of the setting with this index, the first trial's first.
-
-        Raises:
-            TraceError: they cannot be read.
-        """
-        found = [one for one in self.given if one.setting == setting]
-        # Only what is shown is parsed: a sweep has tens of thousands of texts.
-        found += [Sample(*json.loads(line)) for line in self._lines if line.startswith(b"[%d," % setting)]
-        return sorted(found, key=lambda one: (one.trial, one.item))
-
-    @cached_property
-    def _lines(self) -> list[bytes]:
-        return list(self.folder.packed()) if self.folder else []
-
-
-def open_recorded(folder: Path = SHELF) -> Recorded | None:
+def open_recorded(folder: Path = SHELF) -> Results | None:
     """The finished sweep in a folder, including latencies; None if there is none or it cannot be read."""
     files = SweepFolder(folder)
     try:
-        header = files.header()
-        if header is None:
-            return None
         results = files.results()
     except SpecvizError:
         return None
-    shown = with_latency(results, header.plan.settings, files.timings())
-    return Recorded(shown, header.items, machine=files.machine, folder=files)
+    return with_latency(results, results.plan.settings, files.timings())
 
 
 @cache
-def shown_sweeps() -> dict[str, Recorded]:
+def shown_sweeps() -> dict[str, Results]:
     """The recorded sweeps that can be read, by the titles in `sweeps.json`, in its order. Read once per process."""
     listed = json.loads((ASSETS / "sweeps.json").read_text(encoding="utf-8"))
     found = {title: open_recorded(ASSETS / folder) for title, folder in listed.items()}
@@ -243,16 +186,16 @@ _DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 def _read(path: Path, schema: str) -> dict[str, Any]:
-    """The record that `_write` wrote, with its plan; one of the errors `_DAMAGED` if the file has something else."""
-    record = json.loads(path.read_text(encoding="utf-8"))
+    """The record that `_write` wrote; one of the errors `_DAMAGED` if the file has something else."""
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if (record.pop("schema"), record.pop("version")) != (schema, VERSION):
         raise ValueError(f"{path.name} is no {schema} of version {VERSION}.")
-    return record | {"plan": SweepGrid(**_with_tuples(record["plan"]))}
+    return record
 
 
-def _write(path: Path, schema: str, what: Header | Results) -> None:
-    record = {"schema": schema, "version": VERSION} | asdict(what)
-    write_whole(path, json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+def _write(path: Path, schema: str, record: Mapping[str, Any]) -> None:
+    whole = {"schema": schema, "version": VERSION, **record}
+    write_whole(path, json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
 
 
 def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:

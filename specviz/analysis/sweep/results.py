@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from specviz.analysis.sweep.grid import Setting, SweepGrid
+from specviz.analysis.sweep.items import Item
+from specviz.errors import TraceError
+
+TEXTS = "samples.jsonl.gz"
+"""The file of all texts in a sweep's folder."""
 
 
 class Sample(NamedTuple):
@@ -154,24 +163,43 @@ SIDES = ("figures", "against_verifier", "against_speed", "against_min_p", "ratio
 
 
 @dataclass(frozen=True)
-class Results:
-    """A whole sweep, or the part of it that is done.
-
-    Attributes:
-        plan: grid of the sweep.
-        drafter, verifier, dtype: description of the pair.
-        items: number of items.
-        points: in the order of the plan's settings.
-        complete: whether every planned text was written.
-    """
+class Header:
+    """Identifies a sweep. Sweeps with equal headers have equal results."""
 
     plan: SweepGrid
     drafter: str
     verifier: str
     dtype: str
-    items: int
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Results(Header):
+    """A whole sweep, or the part of it that is done.
+
+    Attributes:
+        points: in the order of the plan's settings.
+        complete: whether every planned text was written.
+        given: the texts, unless they are in the `folder`.
+        folder: of a recorded sweep.
+        machine: what timed it, as `SweepFolder.machine`.
+    """
+
     points: tuple[Point, ...]
     complete: bool = True
+    given: Sequence[Sample] = field(default=(), compare=False, repr=False)
+    folder: Path | None = field(default=None, compare=False)
+    machine: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in an address: its folder's, which outlasts its title; "" without a folder."""
+        return self.folder.name if self.folder else ""
+
+    @property
+    def machine_words(self) -> str:
+        """The machine that timed it, in words."""
+        return ", ".join(self.machine[name] for name in ("machine", "processor") if name in self.machine)
 
     @property
     def temperatures(self) -> list[float]:
@@ -186,6 +214,21 @@ class Results:
         """The point of one setting, if there is one."""
         wanted = Setting(temperature, method, lenience)
         return next((point for point in self.points if point.setting == wanted), None)
+
+    def samples(self, setting: int) -> list[Sample]:
+        """The texts of the setting with this index, the first trial's first.
+
+        Raises:
+            TraceError: they cannot be read.
+        """
+        found = [one for one in self.given if one.setting == setting]
+        # Only what is shown is parsed: a sweep has tens of thousands of texts.
+        found += [Sample(*json.loads(line)) for line in self._lines if line.startswith(b"[%d," % setting)]
+        return sorted(found, key=lambda one: (one.trial, one.item))
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return packed_samples(self.folder) if self.folder else []
 
     def to_csv(self) -> str:
         """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""
@@ -205,3 +248,12 @@ class Results:
                     row |= {stem + end: getattr(found, field) for end, field in ends.items()}
             writer.writerow(row)
         return out.getvalue()
+
+
+def packed_samples(folder: Path) -> list[bytes]:
+    """The lines of a finished sweep's table of texts; TraceError if it cannot be read."""
+    try:
+        with gzip.open(folder / TEXTS) as file:
+            return list(file)
+    except (OSError, EOFError) as error:
+        raise TraceError("The texts of this sweep cannot be read.") from error

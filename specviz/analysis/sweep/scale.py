@@ -42,7 +42,7 @@ class Scales:
 @cache
 def recorded_scales() -> Scales | None:
     """The curves of the recorded sweep that ships with SpecViz; None if it is missing or damaged."""
-    found = {sweep.name: sweep.results for sweep in shown_sweeps().values()}.get(SHELF.name)
+    found = {sweep.name: sweep for sweep in shown_sweeps().values()}.get(SHELF.name)
     return make_scales(found) if found else None
 
 
@@ -57,7 +57,7 @@ def make_scales(results: Results) -> Scales:
     curves = {name: {heat: _curve(results, name, heat) for heat in results.temperatures} for name in swept}
     alone = [point for point in results.points if point.setting.method == "verifier_only"]
     verifier = {point.setting.temperature: point.value("accuracy") for point in alone}
-    return Scales(results.plan.pair, results.items, verifier, curves)
+    return Scales(results.plan.pair, len(results.items), verifier, curves)
 
 
 def _curve(results: Results, method: str, temperature: float) -> Curve:

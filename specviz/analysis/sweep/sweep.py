@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specviz.analysis.quality import fidelity
-from specviz.analysis.sweep.folder import Header
 from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Items
-from specviz.analysis.sweep.results import Sample, Timing
+from specviz.analysis.sweep.results import Header, Sample, Timing
 from specviz.engine.engine import BaseEngine
 from specviz.engine.events import Finished
 from specviz.schema.settings import Request

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.analysis.sweep.folder import Recorded
+from specviz.analysis.sweep.results import Results
 from specviz.app.components.sweep_view import SweepView
 from specviz.app.controls import drawer
 from specviz.app.running import QUIET, wire_run
@@ -22,7 +22,7 @@ PREFIX = "tradeoff-"
 
 
 def tradeoff_tab(
-    page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Mapping[str, Recorded]
+    page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Mapping[str, Results]
 ) -> Component:
     """Build the tab's content. It opens on the first of `recorded`. Texts open in `compare`, which is one of the `tabs`.
 

@@ -15,7 +15,6 @@ from typing import Any
 import gradio as gr
 
 from specviz.analysis.sweep.claim import claim, opening_temperature
-from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.app.components.compare_view import panes_value
@@ -42,13 +41,13 @@ OWN = "own"
 class Live:
     """A browser session's own sweep; None before its first point, or if the session has none. All events of the session share it."""
 
-    sweep: Recorded | None = None
+    sweep: Results | None = None
 
 
 class TradeoffEvents:
     """One method per event. A sweep is identified by its index: the recorded ones in order, then the live one."""
 
-    def __init__(self, service: Service, recorded: Mapping[str, Recorded]) -> None:
+    def __init__(self, service: Service, recorded: Mapping[str, Results]) -> None:
         """Begin with the first recorded sweep; `recorded` has them by title."""
         self._service, self._titles, self._recorded = service, list(recorded), list(recorded.values())
         self._names = [sweep.name or title for title, sweep in recorded.items()]
@@ -67,7 +66,7 @@ class TradeoffEvents:
         }
         return json.dumps(value | {"said": said, "failure": failure}, ensure_ascii=False)
 
-    def _sweep(self, which: Any, live: Live | None) -> Recorded | None:
+    def _sweep(self, which: Any, live: Live | None) -> Results | None:
         there = [*self._recorded, live.sweep if live else None]
         return there[which] if type(which) is int and 0 <= which < len(there) else None
 
@@ -79,21 +78,21 @@ class TradeoffEvents:
     def choose(self, live: Live, event: gr.EventData) -> Any:
         """A point was chosen: its card, in a prop of the view."""
         which, sweep = self._asked(live, event)
-        return gr.update(card=_card(which, sweep, _item(sweep.results.points, event, "point")))
+        return gr.update(card=_card(which, sweep, _item(sweep.points, event, "point")))
 
     def first_card(self) -> str:
         """The card that the page opens with: of the point that the first sentence is about."""
         if not self._recorded:
             return ""
-        results = self._recorded[0].results
-        about = claim(results, opening_temperature(results)).shown
+        sweep = self._recorded[0]
+        about = claim(sweep, opening_temperature(sweep)).shown
         return _card(0, self._recorded[0], about) if about else ""
 
     def text(self, live: Live, event: gr.EventData) -> dict[str, Any]:
         """Settings for Compare that write the chosen text again, beside both models and lossless decoding."""
         _, sweep = self._asked(live, event)
-        own, _ = _item(texts_of(sweep, _item(sweep.results.points, event, "point")), event, "text")
-        plan = sweep.results.plan
+        own, _ = _item(texts_of(sweep, _item(sweep.points, event, "point")), event, "text")
+        plan = sweep.plan
         setting = plan.settings[own.setting]
         panes = [(setting.method, setting.lenience)]
         panes += [(name, 0.0) for name in ("verifier_only", "drafter_only", "speed")]
@@ -108,7 +107,7 @@ class TradeoffEvents:
             "panes": panes_value(tuple(Pane(*each, plan.draft_length) for each in dict.fromkeys(panes))),
         }
 
-    def _asked(self, live: Live, event: gr.EventData) -> tuple[int, Recorded]:
+    def _asked(self, live: Live, event: gr.EventData) -> tuple[int, Results]:
         which = _sent(event, "sweep")
         if sweep := self._sweep(which, live):
             return which, sweep
@@ -131,7 +130,7 @@ class TradeoffEvents:
             for sweep in self._service.sweep(key, plan, stop, progress, visitor=visitor):
                 live.sweep = sweep
                 if time.monotonic() - shown_at >= UPDATE_SECONDS:
-                    yield self.shown(which, live, said=_progress_words(sweep.results, plan, "Sweeping"))
+                    yield self.shown(which, live, said=_progress_words(sweep, plan, "Sweeping"))
                     shown_at = time.monotonic()
         except StoppedError:
             pass
@@ -140,12 +139,12 @@ class TradeoffEvents:
         if live.sweep is None:
             yield self.shown(which, live, failure=failure or "Stopped before the first point was done.")
         else:
-            said = _progress_words(live.sweep.results, plan, "Stopped")
+            said = _progress_words(live.sweep, plan, "Stopped")
             yield self.shown(which, live, said=said, failure=failure)
 
 
-def _card(which: int, sweep: Recorded, point: Point) -> str:
-    about = {"sweep": which, "point": sweep.results.points.index(point)}
+def _card(which: int, sweep: Results, point: Point) -> str:
+    about = {"sweep": which, "point": sweep.points.index(point)}
     return json.dumps(about | card(sweep, point), ensure_ascii=False)
 
 
@@ -162,8 +161,8 @@ def _item(found: Any, event: gr.EventData, name: str) -> Any:
     raise RequestError(f"There is no such {name}.")
 
 
-def _progress_words(results: Results, plan: SweepGrid, state: str) -> str:
+def _progress_words(sweep: Results, plan: SweepGrid, state: str) -> str:
     """A sentence about a sweep's progress. `state` says what an unfinished sweep is doing."""
-    done = sum(point.samples for point in results.points)
-    planned = sum(results.items * plan.trials_at(setting.temperature) for setting in plan.settings)
+    done = sum(point.samples for point in sweep.points)
+    planned = sum(len(sweep.items) * plan.trials_at(setting.temperature) for setting in plan.settings)
     return f"{'Done' if done >= planned else state}: {done} of {planned} texts."

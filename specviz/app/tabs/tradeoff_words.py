@@ -15,7 +15,6 @@ from specviz.analysis.sweep.claim import (
     reading,
 )
 from specviz.analysis.sweep.estimates import REPLICATES
-from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.items import ARITHMETIC, Item, kind_words
 from specviz.analysis.sweep.results import FIGURES, Point, Results, Sample
 from specviz.core.methods import METHODS
@@ -31,47 +30,46 @@ TINY = 1_000_000_000
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
 
 
-def told(sweep: Recorded) -> dict[str, Any]:
+def told(sweep: Results) -> dict[str, Any]:
     """All that the view shows of a sweep, except the texts of its points."""
-    results = sweep.results
     points = [
         {"index": index, **asdict(point.setting), "title": point.setting.title}
         | {"figures": {name: astuple(found) for name, found in point.figures.items()}}
-        for index, point in enumerate(results.points)
+        for index, point in enumerate(sweep.points)
     ]
     return {
-        "complete": results.complete,
-        "temperatures": results.temperatures,
-        "opens": opening_temperature(results),
-        "claims": [_claim(results, temperature) for temperature in results.temperatures],
+        "complete": sweep.complete,
+        "temperatures": sweep.temperatures,
+        "opens": opening_temperature(sweep),
+        "claims": [_claim(sweep, temperature) for temperature in sweep.temperatures],
         "points": points,
         "task": _task(sweep),
-        "models": _sizes(results),
-        "source": f"{results.drafter} → {results.verifier}, {results.items:,} questions. SpecViz",
+        "models": _sizes(sweep),
+        "source": f"{sweep.drafter} → {sweep.verifier}, {len(sweep.items):,} questions. SpecViz",
         "about": _about(sweep),
-        "csv": results.to_csv(),
+        "csv": sweep.to_csv(),
     }
 
 
-def _claim(results: Results, temperature: float) -> dict[str, Any]:
-    found = claim(results, temperature)
-    shown = results.points.index(found.shown) if found.shown else None
+def _claim(sweep: Results, temperature: float) -> dict[str, Any]:
+    found = claim(sweep, temperature)
+    shown = sweep.points.index(found.shown) if found.shown else None
     words = {name: getattr(found, name) for name in ("headline", "doubt", "curves")}
     return words | {"shown": shown, "named": shown if found.is_named else None}
 
 
-def _task(sweep: Recorded) -> str:
+def _task(sweep: Results) -> str:
     """The task, the size of the models, and the terms of the sentence."""
     return (
-        f"Task: {len(sweep.items)} questions ({kind_words(sweep.items)}). {_sizes(sweep.results)} Each point is one "
+        f"Task: {len(sweep.items)} questions ({kind_words(sweep.items)}). {_sizes(sweep)} Each point is one "
         "method at one lenience α, which says how readily it takes what the drafter proposes. Lossless: the verifier’s own "
         "distribution, unchanged."
     ).replace("  ", " ")
 
 
-def _sizes(results: Results) -> str:
+def _sizes(sweep: Results) -> str:
     """A sentence that the models are tiny; "" unless they are known to be."""
-    pair = PAIRS.get(results.plan.pair)
+    pair = PAIRS.get(sweep.plan.pair)
     if not pair or not 0 < pair.verifier_parameters < TINY:
         return ""
     sizes = [
@@ -83,11 +81,11 @@ def _sizes(results: Results) -> str:
     )
 
 
-def _about(sweep: Recorded) -> list[list[str]]:
+def _about(sweep: Results) -> list[list[str]]:
     """How it was measured and how the sentence is made, as pairs of a term and its explanation."""
-    plan = sweep.results.plan
+    plan = sweep.plan
     said = [
-        ["Models", f"{sweep.results.drafter} drafts, {sweep.results.verifier} verifies."],
+        ["Models", f"{sweep.drafter} drafts, {sweep.verifier} verifies."],
         [
             "Answers",
             f"At most {plan.max_new_tokens} tokens, draft length {plan.draft_length}; the same coins for a question at every "
@@ -118,17 +116,17 @@ def _about(sweep: Recorded) -> list[list[str]]:
     ]
 
 
-def texts_of(sweep: Recorded, point: Point) -> list[tuple[Sample, Sample | None]]:
+def texts_of(sweep: Results, point: Point) -> list[tuple[Sample, Sample | None]]:
     """The texts of a point, `MAX_TEXTS` at most, each with the verifier's text for the same item and trial."""
-    settings = sweep.results.plan.settings
-    verifier = sweep.results.point(point.setting.temperature, "verifier_only")
+    settings = sweep.plan.settings
+    verifier = sweep.point(point.setting.temperature, "verifier_only")
     others = sweep.samples(settings.index(verifier.setting)) if verifier else []
     beside = {(other.item, other.trial): other for other in others}
     own = sweep.samples(settings.index(point.setting))[:MAX_TEXTS]
     return [(one, beside.get((one.item, one.trial))) for one in own]
 
 
-def card(sweep: Recorded, point: Point) -> dict[str, Any]:
+def card(sweep: Results, point: Point) -> dict[str, Any]:
     """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
     The first text shown is for a question that only one of the two answers right, namely the one that is alone right more often. If there
@@ -142,8 +140,8 @@ def card(sweep: Recorded, point: Point) -> dict[str, Any]:
     return {
         "title": point.setting.title,
         "rule": method.sentence,
-        "reading": reading(sweep.results, point),
-        "figures": [_figure(sweep.results, point, name) for name in _ON_CARD if name in point.figures],
+        "reading": reading(sweep, point),
+        "figures": [_figure(sweep, point, name) for name in _ON_CARD if name in point.figures],
         "said": _compared(point),
         "texts": [
             {
@@ -164,7 +162,7 @@ def _right(item: Item) -> str:
     return " and ".join(" or ".join(each) for each in (item.answers, item.also) if each)
 
 
-def _figure(results: Results, point: Point, name: str) -> dict[str, str]:
+def _figure(sweep: Results, point: Point, name: str) -> dict[str, str]:
     own = point.figures[name]
     others = {"lossless": "speed"} if name == "rejection_rate" else {"verifier": "verifier_only"}
     if name == "accuracy":
@@ -172,7 +170,7 @@ def _figure(results: Results, point: Point, name: str) -> dict[str, str]:
     beside = [
         f"{title} {_number(name, other.value(name))}"
         for title, method in others.items()
-        if (other := results.point(point.setting.temperature, method)) and name in other.figures
+        if (other := sweep.point(point.setting.temperature, method)) and name in other.figures
     ]
     return {
         "title": FIGURES[name].title,

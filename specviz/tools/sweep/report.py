@@ -9,7 +9,6 @@ from typing import Any
 
 from specviz.analysis.sweep.claim import FEWER, KEPT, MODELS, best_settings, claim, share
 from specviz.analysis.sweep.estimates import REPLICATES
-from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.gains import Gain, find_gains, findings
 from specviz.analysis.sweep.items import kind_words
 from specviz.analysis.sweep.results import Point, Results
@@ -23,33 +22,32 @@ _BESIDE = {
 }
 
 
-def markdown(sweep: Recorded, pictures: Mapping[float, Path], *, command: str, source: str) -> str:
+def markdown(results: Results, pictures: Mapping[float, Path], *, command: str, source: str) -> str:
     """The report of a finished sweep.
 
     Args:
-        sweep: to be reported.
+        results: to be reported.
         pictures: the picture of each temperature, by a path relative to the report.
         command: how the sweep was made.
         source: where its questions are from.
     """
-    results, gains = sweep.results, {}
-    settings = results.plan.settings
-    if len({item.kind for item in sweep.items}) > 1:
-        samples = [one for index in range(len(settings)) for one in sweep.samples(index)]
-        gains = {t: find_gains(settings, sweep.items, samples, t) for t in results.temperatures}
+    settings, gains = results.plan.settings, {}
+    if len({item.kind for item in results.items}) > 1:
+        samples = [one for index in range(len(settings)) for one in results.samples(index)]
+        gains = {t: find_gains(settings, results.items, samples, t) for t in results.temperatures}
     return _TEMPLATES.render(
         "results.md.j2",
         results=results,
-        kinds=kind_words(sweep.items),
+        kinds=kind_words(results.items),
         source=source,
         temperatures=[
             _temperature(results, t) | {"picture": pictures[t], "gains": gains.get(t)}
             for t in results.temperatures
         ],
-        machine=sweep.machine_words,
+        machine=results.machine_words,
         command=command,
-        versions=sweep.machine.get("versions", {}),
-        date=sweep.machine.get("date"),
+        versions=results.machine.get("versions", {}),
+        date=results.machine.get("date"),
         kept=KEPT,
         replicates=REPLICATES,
     )

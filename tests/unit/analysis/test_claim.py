@@ -23,6 +23,7 @@ from specviz.analysis.sweep.claim import (
 )
 from specviz.analysis.sweep.estimates import estimate_points
 from specviz.analysis.sweep.grid import Setting, SweepGrid
+from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Results, Sample
 from specviz.core.methods import METHODS
 
@@ -50,8 +51,9 @@ def sweep(
             score = float(item in right)
             numbers = (10, examined, examined - rejected, examined, 5, score, 1.0, -10.0, 5, "eos")
             samples.append(Sample(number, item, 0, 0, "", *numbers))
+    asked = tuple(Item(str(number), "fact", "?") for number in range(items))
     points = estimate_points(settings, items, samples)
-    return Results(SweepGrid(), "drafter", "verifier", "float32", items, points, **more)
+    return Results(SweepGrid(), "drafter", "verifier", "float32", asked, points, **more)
 
 
 def said(found: Claim) -> str:

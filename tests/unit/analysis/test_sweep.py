@@ -14,10 +14,11 @@ import torch
 
 from specviz import __main__ as shell
 from specviz.analysis.sweep.claim import claim
-from specviz.analysis.sweep.folder import Recorded, SweepFolder, open_recorded, shown_sweeps
+from specviz.analysis.sweep.estimates import estimated
+from specviz.analysis.sweep.folder import SweepFolder, open_recorded, shown_sweeps
 from specviz.analysis.sweep.grid import LENIENCES, Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item, Items, load_items
-from specviz.analysis.sweep.results import Sample
+from specviz.analysis.sweep.results import Results, Sample
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.core.methods import METHODS
 from specviz.core.sampling import distribution
@@ -233,10 +234,10 @@ def test_a_finished_sweep_is_reported_without_its_models(
     assert command(finished, f"--markdown {out} --csv {points}") == 0
     recorded = open_recorded(finished)
     assert recorded is not None
-    assert points.read_text() == recorded.results.to_csv()
+    assert points.read_text() == recorded.to_csv()
     assert "python -m specviz sweep --methods speed cascade_tokenV3 --points 2" in out.read_text()
-    assert [point.setting for point in recorded.results.points] == recorded.results.plan.settings
-    for number, point in enumerate(recorded.results.points):
+    assert [point.setting for point in recorded.points] == recorded.plan.settings
+    for number, point in enumerate(recorded.points):
         assert "relative_latency" in point.figures
         assert len(recorded.samples(number)) == point.samples == (6 if point.setting.temperature else 3)
 
@@ -299,16 +300,16 @@ def test_results_are_remade_from_the_texts_and_a_full_disk_is_a_sentence(
 
 @pytest.mark.parametrize("recorded", shown_sweeps().values(), ids=lambda each: each.name)
 def test_the_recorded_results_and_the_sentences_are_those_of_the_recorded_texts_scored_again(
-    recorded: Recorded,
+    recorded: Results,
 ) -> None:
-    store = recorded.folder
-    assert store is not None
+    assert recorded.folder is not None
+    store = SweepFolder(recorded.folder)
     header = store.header()
     assert header is not None
     items = load_items(header.plan.prompts)
     assert header.items == items.items
     samples = [one._replace(score=items.score(one.item, one.text)) for one in store.samples()]
-    again = header.results(samples)
+    again = estimated(header, samples)
     assert again == store.results()
     for temperature in again.temperatures:
-        assert claim(again, temperature).headline == claim(recorded.results, temperature).headline
+        assert claim(again, temperature).headline == claim(recorded, temperature).headline

@@ -35,7 +35,7 @@ def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() ->
         with pytest.raises(RequestError, match="no such sweep"):
             events.show(Live(), Event(**sent))
     with pytest.raises(RequestError, match="no such point"):
-        events.choose(Live(), Event(sweep=0, point=len(recorded.results.points)))
+        events.choose(Live(), Event(sweep=0, point=len(recorded.points)))
 
 
 def test_without_a_recording_it_says_so() -> None:

@@ -7,30 +7,30 @@ from dataclasses import replace
 
 import pytest
 
-from specviz.analysis.sweep.folder import Recorded, open_recorded
-from specviz.analysis.sweep.results import Point
+from specviz.analysis.sweep.folder import open_recorded
+from specviz.analysis.sweep.results import Point, Results
 from specviz.app.tabs.tradeoff_words import MAX_CHARACTERS, MAX_TEXTS, card, texts_of, told
 
 
 @pytest.fixture(scope="module")
-def sweep() -> Recorded:
+def sweep() -> Results:
     found = open_recorded()
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def point(sweep: Recorded) -> Point:
-    found = sweep.results.point(0.5, "cascade_tokenV3", 0.6)
+def point(sweep: Results) -> Point:
+    found = sweep.point(0.5, "cascade_tokenV3", 0.6)
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Recorded, at: int) -> None:
+def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Results, at: int) -> None:
     """With the same rounding: its lenience in the title, the others among the figures and what they are compared with."""
     said = told(sweep)["claims"][at]
-    made = card(sweep, sweep.results.points[said["shown"]])
+    made = card(sweep, sweep.points[said["shown"]])
     there = re.findall(
         r"[\d.]*\d", " ".join([made["title"], *(" ".join(each.values()) for each in made["figures"])])
     )
@@ -38,16 +38,16 @@ def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Recorded,
     assert len(said["curves"]) == 4
 
 
-def test_the_models_are_called_tiny_where_their_sizes_are_known(sweep: Recorded) -> None:
+def test_the_models_are_called_tiny_where_their_sizes_are_known(sweep: Results) -> None:
     """Once, with the numbers of the registry; of a pair that is not in it nothing is said."""
     said = told(sweep)
     assert said["models"].startswith("Both models are tiny (17 and 135 million parameters")
     assert said["task"].count(said["models"]) == 1
-    unknown = replace(sweep.results, plan=replace(sweep.results.plan, pair="nobody’s"))
-    assert told(replace(sweep, results=unknown))["models"] == ""
+    unknown = replace(sweep, plan=replace(sweep.plan, pair="nobody’s"))
+    assert told(unknown)["models"] == ""
 
 
-def test_a_card_has_four_figures_beside_what_they_are_compared_with(sweep: Recorded, point: Point) -> None:
+def test_a_card_has_four_figures_beside_what_they_are_compared_with(sweep: Results, point: Point) -> None:
     """In the order quality, rejections, passes, time; what has no width shows no interval."""
     figures = card(sweep, point)["figures"]
     assert [each["title"] for each in figures] == [
@@ -60,13 +60,13 @@ def test_a_card_has_four_figures_beside_what_they_are_compared_with(sweep: Recor
     assert figures[0]["interval"].strip() == "50 to 63"
     assert figures[0]["beside"] == "verifier 60, drafter 17"
     assert figures[1]["beside"] == "lossless 34\u00a0%"
-    verifier = sweep.results.point(0.5, "verifier_only")
+    verifier = sweep.point(0.5, "verifier_only")
     assert verifier is not None
     assert card(sweep, verifier)["figures"][1]["interval"] == ""
 
 
 def test_its_texts_are_of_one_item_each_and_begin_where_only_one_is_right(
-    sweep: Recorded, point: Point
+    sweep: Results, point: Point
 ) -> None:
     texts, made = texts_of(sweep, point), card(sweep, point)
     assert len(made["texts"]) == len(texts) <= MAX_TEXTS
@@ -80,12 +80,12 @@ def test_its_texts_are_of_one_item_each_and_begin_where_only_one_is_right(
     assert made["first"] == right.index(max((gained, lost), key=right.count))
 
 
-def test_what_was_asked_is_said_with_an_item_of_the_sweep(sweep: Recorded) -> None:
+def test_what_was_asked_is_said_with_an_item_of_the_sweep(sweep: Results) -> None:
     """The task has the number of the items; pair and example are those of the sweep; every term has a meaning."""
     shown = told(sweep)
     about = dict(shown["about"])
     assert f"{len(sweep.items)} questions" in shown["task"]
     assert any(about["Example"].startswith(item.prompt) for item in sweep.items)
-    assert sweep.results.drafter in shown["source"]
+    assert sweep.drafter in shown["source"]
     assert all(about.values())
-    assert [each["index"] for each in shown["points"]] == list(range(len(sweep.results.points)))
+    assert [each["index"] for each in shown["points"]] == list(range(len(sweep.points)))

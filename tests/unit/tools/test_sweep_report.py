@@ -8,7 +8,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from specviz.analysis.sweep.claim import claim
-from specviz.analysis.sweep.folder import Recorded
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results
@@ -56,16 +55,18 @@ BAD = _point("cascade_chow", 0.4, 0.5, 0.1, speed=-0.1, latency=0.6)
 
 
 def _results(*points: Point, **more: Any) -> Results:
-    return Results(SweepGrid(trials=2, seed=5), "Small", "Large", "float32", 200, points, **more)
+    kinds = ("facts", "sums", "facts") * 20
+    items = tuple(Item(str(number), kind, "?") for number, kind in enumerate(kinds))
+    names = "Small", "Large", "float32"
+    return Results(SweepGrid(trials=2, seed=5), *names, items, points, machine=MACHINE, **more)
 
 
 MACHINE = {"machine": "2 cores", "versions": {"torch": "2"}, "date": "today"}
 
 
 def _markdown(results: Results) -> str:
-    items = (Item("a", "facts", "?"), Item("b", "sums", "?"), Item("c", "facts", "?"))
     pictures = {temperature: Path(f"../{temperature:g}.svg") for temperature in results.temperatures}
-    text = report(Recorded(results, items, machine=MACHINE), pictures)
+    text = report(results, pictures)
     return text.replace("\u00a0", " ").replace("\u2060", "")
 
 
@@ -104,7 +105,7 @@ def test_what_was_measured_is_said_without_a_folder_of_anybodys_machine() -> Non
     text = _markdown(own)
     assert "| OPT | 0 | 60 % (55–65 %) | 50 % (48–52 %) | – | – |" in text
     assert "Small → Large, float32" in text
-    assert "2 facts and 1 sums" in text
+    assert "40 facts and 20 sums" in text
     assert "served one at a time on 2 cores" in text
     assert "--prompts questions.jsonl --trials 2 --seed 5`, today; torch 2." in text
     assert text.index("## Temperature 0") < text.index("(../0.svg)") < text.index("## Temperature 1")

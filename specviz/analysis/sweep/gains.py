@@ -9,7 +9,7 @@ the other half too. Intervals are those of `estimates`; in each resample the cho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,7 @@ import numpy as np
 from specviz.analysis.sweep.claim import MODELS, share
 from specviz.analysis.sweep.estimates import Floats, estimate, resamples, sums
 from specviz.analysis.sweep.grid import Setting
-from specviz.analysis.sweep.items import Item
-from specviz.analysis.sweep.results import Estimate, Sample
+from specviz.analysis.sweep.results import Estimate, Results
 from specviz.core.methods import METHODS
 from specviz.wording import joined
 
@@ -85,22 +84,17 @@ class Gains:
     chosen: tuple[Gain, ...]
 
 
-def find_gains(
-    settings: Sequence[Setting], items: Sequence[Item], samples: Sequence[Sample], temperature: float
-) -> Gains | None:
-    """The gains at a temperature; None if a model's answers or confidences are missing, or an item has no answers.
-
-    Args:
-        settings: the settings, which `Sample.setting` indexes.
-        items: the questions.
-        samples: all samples of a sweep.
-    """
+def find_gains(results: Results, temperature: float) -> Gains | None:
+    """The gains at a temperature; None if a model's answers or confidences are missing, or an item has no answers."""
+    settings, items = results.plan.settings, results.items
+    here = [index for index, setting in enumerate(settings) if setting.temperature == temperature]
+    samples = [one for index in here for one in results.samples(index)]
     tables = sums(len(settings), len(items), samples)
     scores = tables["score"]
     rows: dict[str, list[int]] = {}
-    for index, setting in enumerate(settings):
-        if setting.temperature == temperature and tables["scored"][index].all():
-            rows.setdefault(setting.method, []).append(index)
+    for index in here:
+        if tables["scored"][index].all():
+            rows.setdefault(settings[index].method, []).append(index)
     if not rows.keys() >= set(MODELS):
         return None
     alone = [rows[name][0] for name in MODELS]

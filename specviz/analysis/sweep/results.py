@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -223,12 +224,14 @@ class Results(Header):
         """
         found = [one for one in self.given if one.setting == setting]
         # Only what is shown is parsed: a sweep has tens of thousands of texts.
-        found += [Sample(*json.loads(line)) for line in self._lines if line.startswith(b"[%d," % setting)]
+        found += [Sample(*json.loads(line)) for line in self._lines.get(b"[%d" % setting, ())]
         return sorted(found, key=lambda one: (one.trial, one.item))
 
     @cached_property
-    def _lines(self) -> list[bytes]:
-        return packed_samples(self.folder) if self.folder else []
+    def _lines(self) -> dict[bytes, list[bytes]]:
+        """By the setting that they begin with, in whose order they are."""
+        lines = packed_samples(self.folder) if self.folder else []
+        return {first: list(group) for first, group in groupby(lines, lambda line: line.partition(b",")[0])}
 
     def to_csv(self) -> str:
         """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""

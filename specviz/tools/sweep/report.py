@@ -31,17 +31,15 @@ def markdown(results: Results, pictures: Mapping[float, Path], *, command: str, 
         command: how the sweep was made.
         source: where its questions are from.
     """
-    settings, gains = results.plan.settings, {}
-    if len({item.kind for item in results.items}) > 1:
-        samples = [one for index in range(len(settings)) for one in results.samples(index)]
-        gains = {t: find_gains(settings, results.items, samples, t) for t in results.temperatures}
+    has_kinds = len({item.kind for item in results.items}) > 1
     return _TEMPLATES.render(
         "results.md.j2",
         results=results,
         kinds=kind_words(results.items),
         source=source,
         temperatures=[
-            _temperature(results, t) | {"picture": pictures[t], "gains": gains.get(t)}
+            _temperature(results, t)
+            | {"picture": pictures[t], "gains": find_gains(results, t) if has_kinds else None}
             for t in results.temperatures
         ],
         machine=results.machine_words,

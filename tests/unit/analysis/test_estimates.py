@@ -83,30 +83,6 @@ def test_trials_of_an_item_stay_together() -> None:
     assert wide.high - wide.low > 0.4
 
 
-def test_intervals_cover_what_they_should() -> None:
-    """Of sweeps drawn from a known truth, about 95 % of the intervals hold it: of a ratio, and of a difference."""
-    draw = np.random.default_rng(3)
-    sweeps, items = 150, 60
-    ratio = difference = 0
-    for _ in range(sweeps):
-        ease = draw.random(items)  # of an item, for both settings
-        samples = []
-        for number, shift in ((0, 0.3), (1, 0.1)):
-            tokens = draw.integers(2, 20, items)
-            scores = draw.random(items) < 0.6 * ease + shift
-            for i, (n, right) in enumerate(zip(tokens.tolist(), scores, strict=True)):
-                log_probability = float(-n * draw.exponential())
-                samples.append(
-                    _sample(number, i, tokens=n, score=float(right), log_probability=log_probability)
-                )
-        point = _only(_results([VERIFIER, CASCADE], samples, items), CASCADE)
-        own, gap = point.figures["log_probability"], point.against_verifier["accuracy"]
-        ratio += own.low <= -1 <= own.high
-        difference += gap.low <= -0.2 <= gap.high
-    assert 0.87 <= ratio / sweeps <= 1
-    assert 0.87 <= difference / sweeps <= 1
-
-
 def test_differences_are_paired() -> None:
     """The same texts differ by exactly nothing, however uncertain each is; a constant gap has no width either."""
     draw = random.Random(0)
@@ -247,15 +223,11 @@ def test_the_better_model_is_chosen_in_every_replicate() -> None:
     assert _only(_results(settings, twice, items), CASCADE).beats_both == "surely"
 
 
-def test_part_of_a_sweep() -> None:
-    """Settings without texts are left out; with a single item an interval has no width."""
+def test_settings_without_texts_are_left_out_and_one_item_has_no_interval() -> None:
     settings = [DRAFTER, VERIFIER, CASCADE]
-    samples = [_sample(s, 7, score=1.0) for s in (1, 2)]
-    found = _results(settings, samples, 30)
+    found = _results(settings, [_sample(s, 7, score=1.0) for s in (1, 2)], 30)
     assert [point.setting for point in found.points] == [VERIFIER, CASCADE]
     assert _only(found, CASCADE).figures["accuracy"] == _exactly(1.0)
-    assert _only(found, CASCADE).against_verifier["accuracy"] == _exactly(0.0)
-    assert _only(found, CASCADE).beats_both == "no"
     assert _results(settings, [], 8).points == _results(settings, [], 0).points == ()
 
 

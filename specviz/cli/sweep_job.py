@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from accelerate import PartialState
 
 from specviz.analysis.sweep.estimates import estimated
 from specviz.analysis.sweep.folder import SweepFolder, open_recorded
-from specviz.analysis.sweep.grid import SweepGrid, Unit
+from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.items import Items, load_items
 from specviz.analysis.sweep.results import Results
 from specviz.analysis.sweep.sweep import Sweep
@@ -106,7 +106,13 @@ class SweepJob:
         self._state.wait_for_everyone()  # before any process writes a unit, so that all divide the same units
         missing = [unit for unit in sweep.units if unit not in done]
         with self._state.split_between_processes(missing) as units:
-            self._write(sweep, units, stop)
+            begin = time.perf_counter()
+            for count, unit in enumerate(units):
+                item = f"item {unit.item + 1} of {len(sweep.items.items)}, T = {unit.temperature:g}"
+                self._progress(count / len(units), f"Writing: {item}{_left(begin, count, len(units))}")
+                if not (samples := sweep.samples(unit, stop)):
+                    break
+                self._folder.append(self._state.process_index, unit, samples)
         self._state.wait_for_everyone()
         if self.is_main:
             found = self._folder.done()
@@ -114,28 +120,11 @@ class SweepJob:
                 samples = [one for unit in sweep.units for one in found[unit]]
                 self._folder.finish(estimated(sweep.header, samples))
 
-    def _write(self, sweep: Sweep, units: Sequence[Unit], stop: threading.Event) -> None:
-        """Do units one after another. Each is saved at once."""
-        begin = time.perf_counter()
-        for count, unit in enumerate(units):
-            item = f"item {unit.item + 1} of {len(sweep.items.items)}, T = {unit.temperature:g}"
-            self._progress(count / len(units), f"Writing: {item}{_left(begin, count, len(units))}")
-            samples = sweep.samples(unit, stop)
-            if samples is None:
-                return
-            self._folder.append(self._state.process_index, unit, samples)
-
     def _time(self, sweep: Sweep, stop: threading.Event) -> None:
         """Time the texts that are not timed yet, until stopped."""
         device = str(sweep.engine.pair.device)
-        self._folder.begin_timings(
-            {
-                "machine": describe_machine(device),
-                "processor": describe_processor(),
-                "device": device,
-                "versions": versions(),
-            }
-        )
+        names = {"machine": describe_machine(device), "processor": describe_processor(), "device": device}
+        self._folder.begin_timings(names | {"versions": versions()})
         done = {(one.timed, one.setting) for one in self._folder.timings()}
         missing = [each for each in sweep.timed() if each not in done]
         begin = time.perf_counter()

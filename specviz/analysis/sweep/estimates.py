@@ -38,10 +38,8 @@ Floats = npt.NDArray[np.float64]
 
 def estimated(header: Header, samples: Sequence[Sample]) -> Results:
     """The results of these samples of a sweep."""
-    settings, count = header.plan.settings, len(header.items)
-    wanted = count * sum(header.plan.trials_at(setting.temperature) for setting in settings)
-    points = estimate_points(settings, count, samples)
-    return Results(**vars(header), points=points, complete=len(samples) == wanted, given=samples)
+    points = estimate_points(header.plan.settings, len(header.items), samples)
+    return Results(**vars(header), points=points, complete=len(samples) == header.planned, given=samples)
 
 
 def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[Sample]) -> tuple[Point, ...]:

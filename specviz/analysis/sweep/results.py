@@ -173,6 +173,11 @@ class Header:
     dtype: str
     items: tuple[Item, ...]
 
+    @property
+    def planned(self) -> int:
+        """Number of planned texts."""
+        return len(self.items) * sum(self.plan.trials_at(each.temperature) for each in self.plan.settings)
+
 
 @dataclass(frozen=True)
 class Results(Header):

@@ -15,7 +15,6 @@ from typing import Any
 import gradio as gr
 
 from specviz.analysis.sweep.claim import claim, opening_temperature
-from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.app.components.compare_view import panes_value
 from specviz.app.link import Pane, ranged
@@ -130,7 +129,7 @@ class TradeoffEvents:
             for sweep in self._service.sweep(key, plan, stop, progress, visitor=visitor):
                 live.sweep = sweep
                 if time.monotonic() - shown_at >= UPDATE_SECONDS:
-                    yield self.shown(which, live, said=_progress_words(sweep, plan, "Sweeping"))
+                    yield self.shown(which, live, said=_progress_words(sweep, "Sweeping"))
                     shown_at = time.monotonic()
         except StoppedError:
             pass
@@ -139,8 +138,7 @@ class TradeoffEvents:
         if live.sweep is None:
             yield self.shown(which, live, failure=failure or "Stopped before the first point was done.")
         else:
-            said = _progress_words(live.sweep, plan, "Stopped")
-            yield self.shown(which, live, said=said, failure=failure)
+            yield self.shown(which, live, said=_progress_words(live.sweep, "Stopped"), failure=failure)
 
 
 def _card(which: int, sweep: Results, point: Point) -> str:
@@ -161,8 +159,6 @@ def _item(found: Any, event: gr.EventData, name: str) -> Any:
     raise RequestError(f"There is no such {name}.")
 
 
-def _progress_words(sweep: Results, plan: SweepGrid, state: str) -> str:
+def _progress_words(sweep: Results, state: str) -> str:
     """A sentence about a sweep's progress. `state` says what an unfinished sweep is doing."""
-    done = sum(point.samples for point in sweep.points)
-    planned = sum(len(sweep.items) * plan.trials_at(setting.temperature) for setting in plan.settings)
-    return f"{'Done' if done >= planned else state}: {done} of {planned} texts."
+    return f"{'Done' if sweep.complete else state}: {len(sweep.given)} of {sweep.planned} texts."

@@ -73,18 +73,9 @@ def examine(counts: Counts, law: Floats, seed: int = 0) -> Finding:
     p_value = 0.0 if impossible else chi_square_tail(statistic, freedom)
     distance = _distance(counts.ravel(), law.ravel(), np.random.default_rng(seed))
     error = _NORMAL_95 * 0.5 / samples**0.5
-    return Finding(
-        samples,
-        statistic,
-        freedom,
-        p_value,
-        impossible,
-        distance,
-        distance - error,
-        distance + error,
-        samples_needed(freedom),
-        _departure(counts, law),
-    )
+    test, interval = (statistic, freedom, p_value), (distance, distance - error, distance + error)
+    needed = samples_needed(freedom)
+    return Finding(samples, *test, impossible, *interval, needed, _departure(counts, law))
 
 
 def chi_square_tail(statistic: float, freedom: float) -> float:
@@ -154,9 +145,8 @@ def _departure(counts: Counts, law: Floats) -> Departure:
         share = np.divide(probability, before, out=np.zeros_like(probability), where=before > 0)
         arrived = observed.sum(axis=-1, keepdims=True)
         expected = arrived * share
-        spread = np.sqrt(
-            np.maximum(expected * (1 - share), 1.0)
-        )  # tokens that are expected less than once count little
+        # Tokens that are expected less than once count little.
+        spread = np.sqrt(np.maximum(expected * (1 - share), 1.0))
         deviations = (observed - expected) / spread
         place = np.unravel_index(np.abs(deviations).argmax(), deviations.shape)
         if abs(deviations[place]) > abs(worst.deviations):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,8 @@ class Quartiles:
 
 def quartiles(values: Iterable[float]) -> Quartiles | None:
     """Median and quartiles, linearly interpolated; None if there are no values."""
-    found = sorted(values)
-    if not found:
-        return None
-    if len(found) == 1:
-        return Quartiles(found[0], found[0], found[0])
-    low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
-    return Quartiles(middle, low, high)
+    found = list(values)
+    return Quartiles(*np.quantile(found, (0.5, 0.25, 0.75)).tolist()) if found else None
 
 
 def least(holds: Callable[[float], bool]) -> float:

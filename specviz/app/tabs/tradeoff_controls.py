@@ -48,16 +48,13 @@ def sweep_controls(prefix: str) -> tuple[tuple[gr.Button, gr.Button], dict[str, 
 
 
 def plan_of(key: str, methods: list[str], points: float, temperature: float, limit: float) -> SweepGrid:
-    """The plan of a live sweep.
+    """The plan of a live sweep. Gradio holds the numbers to their sliders' ranges.
 
     Raises:
-        RequestError: the sweep exceeds a limit, or no method is chosen.
+        RequestError: there is no such pair, or no method or too many are chosen.
     """
     if key not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
         raise RequestError(f"Choose one to {MAX_METHODS} methods.")
-    for name, value, (low, high) in (("Leniences", points, POINTS), ("Questions", limit, ITEMS)):
-        if not low <= value <= high:
-            raise RequestError(f"{name}: choose a number from {low} to {high}.")
     return SweepGrid(
         pair=key,
         methods=tuple(methods),

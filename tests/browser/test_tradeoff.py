@@ -23,8 +23,7 @@ from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
-from specviz.app.tabs.tradeoff_controls import TOKENS
-from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, YOURS
+from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, TOKENS, YOURS
 from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request

@@ -15,19 +15,22 @@ from typing import Any
 import gradio as gr
 
 from specviz.analysis.sweep.claim import claim, opening_temperature
+from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.app.components.compare_view import panes_value
 from specviz.app.link import Pane, ranged
 from specviz.app.running import in_a_sentence
-from specviz.app.tabs.tradeoff_controls import plan_of
 from specviz.app.tabs.tradeoff_words import card, texts_of, told
 from specviz.compat.gradio import event_data
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import RequestError, StoppedError
 from specviz.progress import Progress
+from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
+MAX_METHODS, TOKENS = 4, 24
+"""Most methods of a live sweep; most tokens of a text."""
 UPDATE_SECONDS = 1.0
 """Shortest time between two updates of a running sweep."""
 NOTHING_RECORDED = "There is no recorded sweep in this copy of SpecViz; run your own below."
@@ -118,12 +121,13 @@ class TradeoffEvents:
         self, stop: threading.Event, progress: Progress, visitor: Visitor, asked: Mapping[str, Any]
     ) -> Iterator[str]:
         """Sweep a pair; yields values of the view."""
-        live, which, failure = asked["live"], len(self._recorded), ""
+        asked = dict(asked)
+        live, which, failure = asked.pop("live"), len(self._recorded), ""
         live.sweep = None
         try:
-            key = asked["pair"]
+            key = asked.pop("pair")
             self._service.check_pair(key)
-            plan = plan_of(key, asked["methods"], asked["points"], asked["temperature"], asked["limit"])
+            plan = plan_of(key, **asked)
             yield self.shown(which, live, said="The first answers are being written.")
             shown_at = time.monotonic()
             for sweep in self._service.sweep(key, plan, stop, progress, visitor=visitor):
@@ -139,6 +143,25 @@ class TradeoffEvents:
             yield self.shown(which, live, failure=failure or "Stopped before the first point was done.")
         else:
             yield self.shown(which, live, said=_progress_words(live.sweep, "Stopped"), failure=failure)
+
+
+def plan_of(pair: str, methods: list[str], points: float, temperature: float, limit: float) -> SweepGrid:
+    """The plan of a live sweep. Gradio holds the numbers to their sliders' ranges.
+
+    Raises:
+        RequestError: there is no such pair, or no method or too many are chosen.
+    """
+    if pair not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
+        raise RequestError(f"Choose one to {MAX_METHODS} methods.")
+    return SweepGrid(
+        pair=pair,
+        methods=tuple(methods),
+        points=int(points),
+        temperatures=(float(temperature),),
+        limit=int(limit),
+        max_new_tokens=TOKENS,
+        timed=0,
+    )
 
 
 def _card(which: int, sweep: Results, point: Point) -> str:

@@ -75,7 +75,9 @@ def made(plan: SweepGrid, points: int | None = None) -> Results:
             samples.append(Sample(number, item, trial, seed, text, *numbers))
         found.append(made_point(setting, plan.limit * plan.trials_at(setting.temperature)))
     names = "drafter", "verifier", "float32"
-    return Results(plan, *names, items, tuple(found), complete=points is None, given=samples)
+    return Results(
+        plan, *names, items, tuple(found), complete=len(found) == len(plan.settings), given=samples
+    )
 
 
 class Script(test_compare.Script):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from specviz.analysis.metrics import explain, first_divergence, headline, table, verdict
-from specviz.analysis.statistics import quartiles
 from specviz.schema.trace import Run, parse_trace
 from tests.support.traces import end_entry, line, round_entry, run_entry, token_entry
 
@@ -62,12 +61,6 @@ CHOW, STRICT = "Chow (α\u00a0=\u00a00.3)", "Chow (α\u00a0=\u00a00)"
             f"{CHOW} kept the draft ‘ was’; {STRICT} rejected it and the verifier put ‘ is’.",
         ),
         (
-            a_run(redone(" small", "A"), kept(" bow")),
-            a_run(kept("A"), kept(" bow"), lenience=0.0),
-            0,
-            f"{STRICT} kept the draft ‘A’; {CHOW} rejected it and the verifier put ‘ small’.",
-        ),
-        (
             a_run(kept("A"), redone(" is", " was")),
             a_run(kept("A"), redone(" seen", " was"), lenience=0.0),
             1,
@@ -93,7 +86,7 @@ CHOW, STRICT = "Chow (α\u00a0=\u00a00.3)", "Chow (α\u00a0=\u00a00)"
             f"{CHOW} kept the draft ‘ was’; {STRICT} had ended.",
         ),
     ],
-    ids=["kept or rejected", "rejected or kept", "two replacements", "verifier", "drafter", "ended"],
+    ids=["kept or rejected", "two replacements", "verifier", "drafter", "ended"],
 )
 def test_two_runs_part_at_the_first_token_that_differs_and_it_is_said_why(
     first: Run, second: Run, index: int, said: str
@@ -165,10 +158,6 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
             "Chow (α 0) is the same as Chow (α 0.3) until token 2; then it puts ‘ small’, not ‘ bow’. ",
         ),
         (
-            [a_run(redone("A", " bow"), **LOSSLESS), a_run(kept(" bow"))],
-            "Chow differs from Lossless at the first token: it keeps ‘ bow’, not ‘A’. ",
-        ),
-        (
             [a_run(kept("A"), **LOSSLESS), a_run(written(" was"), method="verifier_only")],
             "Lossless has the distribution of Verifier only; it has the same words only at temperature 0.",
         ),
@@ -196,18 +185,7 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
             "Verifier only uses the coins otherwise, so its words differ whatever the rule.",
         ),
     ],
-    ids=["lossless", "same method", "at once", "distribution", "ended", "all", "drafters", "each is named"],
+    ids=["lossless", "same method", "distribution", "ended", "all", "drafters", "each is named"],
 )
 def test_the_headline_says_what_the_panes_show(runs: list[Run], said: str) -> None:
     assert words(headline(runs)) == said
-
-
-# ---- statistics ------------------------------------------------------------------------------------------
-
-
-def test_quartiles_are_the_median_and_the_quartiles() -> None:
-    found = quartiles([4.0, 1.0, 3.0, 2.0, 5.0])
-    assert found is not None
-    assert (found.low, found.median, found.high) == (2.0, 3.0, 4.0)
-    assert quartiles([]) is None
-    assert quartiles([7.0]) == quartiles([7.0, 7.0][:1])

@@ -18,7 +18,7 @@ from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, is_out_of_memory
-from specviz.models.tokenizer import TokenLabels
+from specviz.models.decoding import TokenLabels
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 

@@ -16,8 +16,9 @@ from specviz.core.method import Method
 from specviz.core.methods import get_method
 from specviz.core.sampling import GREEDY, SamplingParameters, bounded, uniforms
 from specviz.errors import RequestError
+from specviz.models.decoding import Detokenizer, TokenLabels
 from specviz.models.pair import ModelPair
-from specviz.models.tokenizer import Detokenizer, TokenLabels, encode_prompt, forbidden_ids
+from specviz.models.tokenizer import encode_prompt, forbidden_ids
 from specviz.runtime.lookup import LookupModel
 from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request
 from specviz.schema.trace import Alternative, Run
@@ -85,7 +86,7 @@ class Sequence:
         self.prompt_length = len(prompt_ids)
         self.length_limit = self.prompt_length + min(request.max_new_tokens, available)
         self.coins = uniforms(request.seed, 0, self.length_limit).numpy()
-        self.detokenizer = Detokenizer(labels.decoding)
+        self.detokenizer = Detokenizer(labels)
         forbidden = forbidden_ids(pair.tokenizer, request.forbidden_tokens, pair.vocabulary_size)
         self.banned = sorted(pair.suppressed_ids.union(forbidden))
         if len(self.banned) == pair.vocabulary_size:

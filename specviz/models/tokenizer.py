@@ -1,14 +1,12 @@
-"""Between text and tokens: prompts to ids, ids to text one at a time, and labels of single tokens."""
+"""Text to tokens: prompts and forbidden tokens to ids."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from specviz.errors import RequestError
-from specviz.models.decoding import Decoding
 from specviz.schema.settings import Request
 
 encoding = threading.Lock()
@@ -79,52 +77,3 @@ def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_siz
             raise RequestError(f"Forbidden token {token} is no id; ids run from 0 to {vocabulary_size - 1}.")
         ids.append(token)
     return sorted(set(ids))
-
-
-class TokenLabels:
-    """Cached labels of single tokens, spaces included. Incomplete characters become U+FFFD.
-
-    Attributes:
-        decoding: what they are decoded by.
-        special: ids that add nothing to a text, such as the end-of-text token's.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.decoding = Decoding(tokenizer)
-        self.special = self.decoding.special
-        self._label = lru_cache(maxsize=65536)(self.decoding.label)
-
-    def __call__(self, token: int) -> str:
-        """The token's own text."""
-        return self._label(token)
-
-
-class Detokenizer:
-    """Ids to text, one at a time, never half a UTF-8 character.
-
-    The results of `push`, and in the end of `finish`, join to exactly `tokenizer.decode(ids, skip_special_tokens=True)`, for
-    any ids. Text that a later token may change waits: a character's first bytes, a run of byte tokens, a space that the next
-    word may remove. Special tokens return "".
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        """Begin a text; the prompt before it does not matter. `tokenizer` may be a `Decoding`, which many texts can share."""
-        self._decoding = tokenizer if isinstance(tokenizer, Decoding) else Decoding(tokenizer)
-        self._stages = self._decoding.stages()
-
-    def push(self, token: int) -> str:
-        """The text that `token` completes, which may be empty."""
-        piece = self._decoding.piece(token)
-        return "" if piece is None else self._through((piece,), 0)
-
-    def finish(self) -> str:
-        """The text still waiting after the last token. A second call returns ""."""
-        told = [self._through(stage.finish(), index) for index, stage in enumerate(self._stages, 1)]
-        self._stages = self._decoding.stages()
-        return "".join(told)
-
-    def _through(self, pieces: Sequence[str], first: int) -> str:
-        """Pass pieces through the stages from number `first` on."""
-        for stage in self._stages[first:]:
-            pieces = [made for piece in pieces for made in stage.push(piece)]
-        return "".join(pieces)

@@ -18,8 +18,9 @@ from typing import TypeVar
 from specviz.engine.engine import BaseEngine
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import CheckTokens, Sequence
+from specviz.models.decoding import TokenLabels
 from specviz.models.pair import ModelPair
-from specviz.models.tokenizer import TokenLabels, encoding
+from specviz.models.tokenizer import encoding
 from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
 from specviz.serving.inbox import Inbox, answer

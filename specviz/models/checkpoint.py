@@ -1,14 +1,14 @@
 """A checkpoint: a model's tensors as published, under transformers' names; quantised ones are in GGUF's blocks.
 
-It is read from a folder of safetensors or a GGUF file. In safetensors, a quantised tensor is uint8 [outputs, bytes of a row], and the
-file's metadata has its format under `quantised`.
+It is read from safetensors or a GGUF file. In safetensors, a quantised tensor is uint8 [outputs, bytes of a row], and the file's metadata has
+its format under `quantised`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import GenerationConfig, PretrainedConfig
 
-from specviz.errors import PairError
 from specviz.models.generation import read_generation_config
 
 BLOCK = 32
@@ -52,19 +51,21 @@ class Checkpoint:
         return self.generation or GenerationConfig.from_model_config(self.config)
 
     @staticmethod
-    def read(folder: Path, config: PretrainedConfig | None = None) -> Checkpoint:
-        """Read a folder of safetensors, and its config.json unless `config` is given.
+    def read(folder: Path, gguf: Path | None = None) -> Checkpoint:
+        """Read a folder: its configs, and its safetensors or the tensors of a GGUF file elsewhere.
 
         Raises:
             OSError, SafetensorError, ValueError: a file is missing or damaged.
         """
-        config = config or read_config(str(folder))
+        config, generation = read_config(str(folder)), read_generation_config(folder)
+        if gguf:
+            return replace(from_gguf(gguf, config), generation=generation)
         tensors, formats = dict[str, Tensor](), dict[str, str]()
         for path in _files(folder):
             with safe_open(path, framework="pt") as file:
                 formats |= json.loads((file.metadata() or {}).get(_KEY, "{}"))
                 tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
-        return Checkpoint(config, tensors, formats, read_generation_config(folder))
+        return Checkpoint(config, tensors, formats, generation)
 
     def save(self, folder: Path, most_bytes: int = 1 << 40) -> None:
         """Write config and safetensors of at most `most_bytes` each to an existing folder."""
@@ -172,36 +173,22 @@ _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def from_gguf(path: Path, config: PretrainedConfig) -> Checkpoint:
-    """Read the GGUF file of a llama model that has this config.
-
-    Raises:
-        PairError: the file is truncated or no GGUF, of another architecture, or has a type of tensor that is not known.
-    """
+    """Read the GGUF file of a llama model that has this config; no other is read. The file stays mapped into memory."""
     from specviz.compat.gguf import TensorReader
 
-    try:
-        reader = TensorReader(path)
-        architecture = str(bytes(reader.fields["general.architecture"].parts[-1]), "utf-8")
-    except (ValueError, IndexError, KeyError, EOFError, TypeError) as error:
-        raise PairError(f"{path.name} is no GGUF file, or a damaged one: fetch it again.") from error
-    if architecture != "llama":
-        raise PairError(f"{path.name} holds a model of the kind {architecture!r}: only 'llama' is read.")
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     tensors, formats = {}, {}
-    for tensor in reader.tensors:
-        kind, name = tensor.tensor_type.name, _transformers_name(tensor.name)
-        data = torch.from_numpy(np.array(tensor.data))
+    for tensor in TensorReader(path, "c").tensors:  # torch warns of arrays that cannot be written to
+        kind, name, rows = tensor.tensor_type.name, _transformers_name(tensor.name), tensor.data
+        for part, count in heads.items():
+            if f".{part}." in tensor.name:
+                # Rotary positions rotate two adjacent outputs in GGUF, and in transformers two that are half a head apart.
+                rows = rows[np.arange(len(rows)).reshape(count, -1, 2).swapaxes(1, 2).ravel()]
+        tensors[name] = torch.from_numpy(rows)
         if kind in _FLOATS:
-            data = data.view(_FLOATS[kind])
-        elif kind in QUANTISED:
-            formats[name] = kind
+            tensors[name] = tensors[name].view(_FLOATS[kind])
         else:
-            known = ", ".join((*_FLOATS, *QUANTISED))
-            raise PairError(f"{path.name} has tensors of type {kind}: known are {known}.")
-        rotated = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-        for projection, heads in rotated.items():
-            if projection in name:
-                data = _half_a_head_apart(data, heads)
-        tensors[name] = data
+            formats[name] = kind
     return Checkpoint(config, tensors, formats)
 
 
@@ -211,8 +198,3 @@ def _transformers_name(name: str) -> str:
         return f"model.layers.{layer}.{_LAYER_NAMES[part]}.{kind}"
     part, _, kind = name.partition(".")
     return f"{_NAMES[part]}.{kind}"
-
-
-def _half_a_head_apart(rows: Tensor, heads: int) -> Tensor:
-    """Reorder GGUF's rows, where rotary positions rotate two adjacent outputs, as in transformers: these are half a head apart."""
-    return rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,16 +84,16 @@ def load_pair(
             damaged, memory (`NoRoomError`) or disk too small, tokenizers that differ. Nothing stays in memory then.
     """
     spec = find_pair(key)
-    report = progress or silent
     activations = activations or environment.CPU_ACTIVATIONS.value()
     if activations not in ACTIVATIONS:
         raise PairError(f"There are no activations {activations!r}: known are {', '.join(ACTIVATIONS)}.")
-    fast = activations == "fast"
 
-    def read(loader: _Loader) -> P:
-        return _assemble(spec, replace(loader, fast=fast), report, kind)
+    def read() -> P:
+        placement = choose_placement(spec, device, dtype)
+        loader = _Loader(placement, prepack, _may_ask_hub(spec), fast=activations == "fast")
+        return _assemble(spec, loader, progress or silent, kind)
 
-    return _load(spec, spec.title, device, dtype, prepack, read)
+    return _load(spec.title, read)
 
 
 def load_verifier(
@@ -104,13 +105,13 @@ def load_verifier(
     """Load a pair's verifier with plain parameters, for training or copying, and its tokenizer; arguments and errors as in `load_pair`."""
     spec = find_pair(key)
     alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
-    name = spec.verifier_name
 
-    def read(loader: _Loader) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        model, tokenizer = loader.load(spec.verifier, name, progress or silent)
+    def read() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        loader = _Loader(choose_placement(alone, device, dtype), prepack=False, online=_may_ask_hub(alone))
+        model, tokenizer = loader.load(spec.verifier, spec.verifier_name, progress or silent)
         return model.module(), tokenizer
 
-    return _load(alone, name, device, dtype, prepack=False, read=read)
+    return _load(spec.verifier_name, read)
 
 
 def release_memory() -> None:
@@ -119,20 +120,26 @@ def release_memory() -> None:
     give_back_memory()
 
 
-def _load(
-    spec: PairSpec, name: str, device: str, dtype: str, prepack: bool, read: Callable[[_Loader], _Loaded]
-) -> _Loaded:
+def _load(name: str, read: Callable[[], _Loaded]) -> _Loaded:
     """Return what `read` loads; any exception becomes a PairError about `name`, and nothing stays in memory."""
     try:
-        placement = choose_placement(spec, device, dtype)
         with quiet_transformers:
-            return read(_Loader(placement, prepack, _may_ask_hub(spec)))
+            return read()
     except Exception as error:
         _log.debug("loading %s failed", name, exc_info=error)
         failure = explain(error, name)
     # Raised outside the handler: the frames of the error's traceback would keep half a pair in memory.
     release_memory()
     raise failure
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Turns errors into PairErrors about the model `name`."""
+    try:
+        yield
+    except Exception as error:
+        raise explain(error, name) from error
 
 
 def _may_ask_hub(spec: PairSpec) -> bool:
@@ -153,8 +160,10 @@ def _may_ask_hub(spec: PairSpec) -> bool:
 
 def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
     """Load both models and their tokenizers, and make the pair."""
-    loader.check(spec.drafter, spec.drafter_name)
-    loader.check(spec.verifier, spec.verifier_name)
+    for source, name in ((spec.drafter, spec.drafter_name), (spec.verifier, spec.verifier_name)):
+        if isinstance(source, HubSource):  # refused before any weights are read
+            with _naming(name):
+                check_config(read_config(source.repository, online=loader.online))
     drafter: Model
     if isinstance(spec.drafter, SkipSource | LookupSource):
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
@@ -211,70 +220,48 @@ class _Loader:
         on_cpu = self.placement.device.type == "cpu" and not self.placement.sharded
         return self.prepack and on_cpu and self.placement.dtype == torch.float32
 
-    def check(self, source: Source, name: str) -> None:
-        """Refuse a model of a folder or repository that no runner serves, before any weights are read."""
-        if not isinstance(source, HubSource):
-            return
-        try:
-            check_config(read_config(source.repository, online=self.online))
-        except Exception as error:
-            raise explain(error, name) from error
-
     def load(self, source: Source, name: str, report: Progress) -> tuple[Model, Any]:
         """One model and, unless it is a shipped drafter, its tokenizer; failures name the model."""
-        try:
+        with _naming(name):
             if isinstance(source, EmbeddedSource):
-                return self._embedded(name, report)
+                gguf = smollm2.gguf_file(part(report, 0.0, 0.8))
+                report(0.8, f"Loading {name}")
+                model = self._model(smollm2.SHIPPED, name, part(report, 0.8, 1.0), gguf)
+                # AutoTokenizer would find this class too, but through a config's class, which takes seconds to import.
+                return model, PreTrainedTokenizerFast.from_pretrained(smollm2.SHIPPED, local_files_only=True)
+            report(0.0, f"Loading {name}")
             if isinstance(source, AssetSource):
                 if not source.path.is_dir():  # transformers would look for it on the hub
                     raise PairError(f"{name} is missing from this installation: get SpecViz with its assets.")
-                report(0.0, f"Loading {name}")
                 return self._model(source.path, name, report), None
             assert isinstance(source, HubSource)
-            report(0.0, f"Loading {name}")
             folder = hub.folder_of(source.repository, name, report, self.online)
             check_folder(folder, name)
             model = self._model(folder, name, report)
             from transformers import AutoTokenizer  # imported here: it takes half a second
 
-            return model, AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:
-            raise explain(error, name) from error
+            options = {"local_files_only": True, "trust_remote_code": False}
+            return model, AutoTokenizer.from_pretrained(folder, **options)
 
-    def _embedded(self, name: str, report: Progress) -> tuple[Model, PreTrainedTokenizerBase]:
-        """The embedded verifier."""
-        directory = smollm2.verifier_directory(part(report, 0.0, 0.8))
-        report(0.8, f"Loading {name}")
-        model = self._model(directory, name, part(report, 0.8, 1.0))
-        # AutoTokenizer would find this class too, but through a config's class, which takes seconds to import.
-        return model, PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
+    def _model(self, folder: Path, name: str, report: Progress, gguf: Path | None = None) -> Model:
+        """The model of a folder, or of its config and a GGUF file, on its device; raises whatever reading raises."""
 
-    def _model(self, folder: Path, name: str, report: Progress) -> Model:
-        """The model of a folder, on its device; raises whatever reading raises."""
-        if fused := self._fused(folder, name, report):
-            return fused
-        # Imported here: it takes two seconds, and fused passes do without.
-        from specviz.models.modules import load_module
-
-        return torch_model(load_module(folder, name, self.placement, prepack=self.prepack))
-
-    def _fused(self, folder: Path, name: str, report: Progress) -> Model | None:
-        """The model on fused passes; None if they cannot run it."""
-        if not self.may_fuse:
-            return None
-        config = read_config(str(folder))
-        if not is_possible(config) or not has_safetensors(folder):
-            return None
-        report(0.9, f"Arranging the weights of {name} (the first time, compiling for this processor)")
-
-        def load() -> PreTrainedModel:
-            from specviz.models.modules import load_module  # as in `_model`
+        def module(prepack: bool) -> PreTrainedModel:
+            # Imported here: it takes two seconds, and fused passes do without.
+            from specviz.models.modules import load_module
 
             with quiet_transformers:
-                module = load_module(folder, name, self.placement, prepack=False)
-            return module.eval().requires_grad_(False)
+                return load_module(folder, name, self.placement, prepack=prepack, gguf=gguf)
 
-        checkpoint, vocabulary = Checkpoint.read(folder, config), SmallVocabulary.load(folder)
-        return fused_model(checkpoint, load, vocabulary, fast=self.fast)
+        readable = gguf or has_safetensors(folder)
+        if self.may_fuse and readable and is_possible(read_config(str(folder))):
+            report(0.9, f"Arranging the weights of {name} (the first time, compiling for this processor)")
+            checkpoint, vocabulary = Checkpoint.read(folder, gguf), SmallVocabulary.load(folder)
+            if fused := fused_model(
+                checkpoint,
+                lambda: module(prepack=False).eval().requires_grad_(False),
+                vocabulary,
+                fast=self.fast,
+            ):
+                return fused
+        return torch_model(module(self.prepack))

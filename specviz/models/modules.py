@@ -22,18 +22,21 @@ from specviz.runtime.cpu.threads import choose
 from specviz.runtime.cuda.decoder import fuse
 
 
-def load_module(folder: Path, name: str, placement: Placement, *, prepack: bool) -> PreTrainedModel:
+def load_module(
+    folder: Path, name: str, placement: Placement, *, prepack: bool, gguf: Path | None = None
+) -> PreTrainedModel:
     """The model of a folder.
 
     Args:
         name: its name in error messages.
         prepack: whether to `tune` it.
+        gguf: the file of its weights, where the folder has none.
 
     Raises:
         PairError: it does not fit into memory, or weights are missing. Reading may raise other errors.
     """
-    if is_quantised(folder):
-        model = Checkpoint.read(folder).module(placement.dtype, **_device_options(placement))
+    if gguf or is_quantised(folder):
+        model = Checkpoint.read(folder, gguf).module(placement.dtype, **_device_options(placement))
     else:
         model = _published(folder, name, placement)
     if placement.sharded and {"cpu", "disk"} & set(map(str, getattr(model, "hf_device_map", {}).values())):

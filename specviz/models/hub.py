@@ -11,7 +11,6 @@ import json
 import logging
 import threading
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ _WEIGHTS = {
     "pytorch_model.bin.index.json": "pytorch_model-*.bin",
 }
 """Files that show which weights a repository has, in transformers' order of preference, and patterns of the weights' files."""
+_TOKENIZERS = ("tokenizer.json", "vocab.json", "tokenizer.model")
 _DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model")
 """Configs, tokenizers and templates."""
 _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
@@ -79,25 +79,30 @@ def refusal(repository: str) -> Exception | None:
 
 def is_cached(repository: str) -> bool:
     """Whether a repository's config, tokenizer and all of its weights are in the hub's cache."""
-    path = partial(_cached, repository)
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(repository, "config.json")
+    if not isinstance(config, str):
+        return False
+    folder = Path(config).parent
     with contextlib.suppress(OSError, ValueError, KeyError):
-        kind = next(filter(path, _WEIGHTS), None)
-        if kind and (index := path(kind)) and kind.endswith(".index.json"):
-            shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            has_weights = all(path(shard) for shard in set(shards))
-        else:
-            has_weights = kind is not None
-        tokenizer = any(path(it) for it in ("tokenizer.json", "vocab.json", "tokenizer.model"))
-        return bool(path("config.json")) and tokenizer and has_weights
+        weights = weight_files(folder)
+        has_tokenizer = any((folder / name).is_file() for name in _TOKENIZERS)
+        return bool(weights) and has_tokenizer and all(map(Path.is_file, weights))
     return False
 
 
-def _cached(repository: str, name: str) -> Path | None:
-    """A file of a repository in the hub's cache."""
-    from huggingface_hub import try_to_load_from_cache
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a model's weights in a folder; those that an index names may be missing. Empty if there are none.
 
-    found = try_to_load_from_cache(repository, name)
-    return Path(found) if isinstance(found, str) and Path(found).is_file() else None
+    Raises:
+        OSError, ValueError, KeyError: an index is damaged.
+    """
+    first = next((it for it in map(folder.joinpath, _WEIGHTS) if it.is_file()), None)
+    if first is None or first.suffix != ".json":
+        return [first] if first else []
+    names = json.loads(first.read_text("utf-8"))["weight_map"].values()
+    return [folder / name for name in sorted(set(names))]
 
 
 def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
@@ -112,26 +117,28 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
 
     if Path(location).is_dir():
         return Path(location)
+    sizes: dict[str, int] = {}
     if online:
         delete_abandoned(location)
-    sizes = _sizes(location) if online else None
-    kind = next((it for it in _WEIGHTS if (it in sizes if sizes else _cached(location, it))), None)
-    patterns = [*_DESCRIPTIONS, *([_WEIGHTS[kind]] if kind else [])]
-    total = sum(size for file, size in (sizes or {}).items() if any(fnmatch(file, it) for it in patterns))
+        try:
+            sizes = _sizes(location)
+        except Exception:
+            if not is_cached(location):
+                raise
+            online = False
+    weights = [pattern for file, pattern in _WEIGHTS.items() if file in sizes]
+    patterns = [*_DESCRIPTIONS, *weights[:1]]
+    total = sum(size for file, size in sizes.items() if any(fnmatch(file, it) for it in patterns))
     bar = download_bar(name, report, total)
     options: dict[str, Any] = {"allow_patterns": patterns, "ignore_patterns": ["*/*"], "tqdm_class": bar}
     return Path(snapshot_download(location, local_files_only=not online, **options))
 
 
-def _sizes(repository: str) -> dict[str, int] | None:
-    """Bytes of the files at the top of a repository; None if the hub does not tell."""
+def _sizes(repository: str) -> dict[str, int]:
+    """Bytes of the files at the top of a repository."""
     from huggingface_hub import model_info
 
-    try:
-        files = model_info(repository, files_metadata=True).siblings or []
-    except Exception:  # the download will tell what is wrong
-        _log.debug("the files of %s could not be listed", repository, exc_info=True)
-        return None
+    files = model_info(repository, files_metadata=True).siblings or []
     return {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
 
 

@@ -1,6 +1,6 @@
 """Makes a checkpoint a model for fused passes on the CPU, if they can run it.
 
-`_CONFIG`, `_ROTARY` and `_shapes` list what fused passes support. A checkpoint with anything else runs on torch, or is refused
+`_CONFIG`, `_ROTARY` and `_Tensors` say what fused passes support. A checkpoint with anything else runs on torch, or is refused
 there.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,57 +115,11 @@ def _head_size(config: Any) -> int:
     return getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
 
 
-def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of a config's model, by name, except its output layer; transformers reads no others."""
-    hidden, inner, size = config.hidden_size, config.intermediate_size, _head_size(config)
-    rows = {"q": config.num_attention_heads * size}
-    rows |= dict.fromkeys("kv", config.num_key_value_heads * size)
-    layer = {f"self_attn.{name}_proj.weight": (count, hidden) for name, count in rows.items()}
-    layer |= {"self_attn.o_proj.weight": (hidden, rows["q"]), "mlp.down_proj.weight": (hidden, inner)}
-    layer |= dict.fromkeys(("mlp.gate_proj.weight", "mlp.up_proj.weight"), (inner, hidden))
-    shapes: dict[str, tuple[int, ...]] = dict(layer)
-    shapes |= dict.fromkeys(("input_layernorm.weight", "post_attention_layernorm.weight"), (hidden,))
-    if config.model_type == "qwen2":
-        shapes |= {f"self_attn.{name}_proj.bias": (count,) for name, count in rows.items()}
-    if config.model_type == "qwen3":
-        shapes |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (size,))
-    numbers = range(config.num_hidden_layers)
-    return {
-        "model.embed_tokens.weight": (config.vocab_size, hidden),
-        "model.norm.weight": (hidden,),
-        **{f"model.layers.{number}.{name}": shape for number in numbers for name, shape in shapes.items()},
-    }
-
-
-def _known_tensors(checkpoint: Checkpoint) -> Mapping[str, torch.Tensor]:
-    """The tensors that a checkpoint's model reads: without lm_head if the embedding is also the output layer.
-
-    Raises:
-        UnknownTensorsError: some are missing or do not match the config. transformers may know them by other names.
-    """
-    shapes, found = _shapes(checkpoint.config), checkpoint.tensors
-    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
-    if not checkpoint.config.tie_word_embeddings:
-        shapes[head] = shapes[embedding]
-    elif head in found and not torch.equal(found[head], found.get(embedding, found[head][:0])):
-        raise UnknownTensorsError("its output layer is tied, and another one")
-    for name, shape in shapes.items():
-        tensor = found.get(name)
-        if tensor is None:
-            raise UnknownTensorsError(f"there is no {name}")
-        # Rows of a quantised tensor are bytes.
-        if tensor.shape[:1] != shape[:1] or (name not in checkpoint.formats and tensor.shape != shape):
-            raise UnknownTensorsError(f"{name} has the shape {tuple(tensor.shape)} instead of {shape}")
-        if name not in checkpoint.formats and tensor.dtype not in _FLOATS:
-            raise UnknownTensorsError(f"{name} is {tensor.dtype}")
-    return {name: found[name] for name in shapes}
-
-
 class UnknownTensorsError(ValueError):
     """The tensors are not those that fused passes expect from the config."""
 
 
-def _rotary(config: Any) -> tuple[torch.Tensor, float]:
+def _rotary(config: Any) -> tuple[np.ndarray, float]:
     """Inverse frequencies [head size / 2] of rotary positions, float32, and the factor of their cosines and sines.
 
     The same as in transformers' models; importing those would bring all modelling code.
@@ -174,9 +127,10 @@ def _rotary(config: Any) -> tuple[torch.Tensor, float]:
     kind = config.rope_parameters["rope_type"]
     if kind != "default":
         frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config)
-        return frequencies.float(), float(scale)
+        return frequencies.float().numpy(), float(scale)
     size = _head_size(config)
-    return 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, size, 2).float() / size)), 1.0
+    exponents = torch.arange(0, size, 2).float() / size
+    return (1.0 / config.rope_parameters["rope_theta"] ** exponents).numpy(), 1.0
 
 
 def fused_model(
@@ -202,84 +156,109 @@ def fused_model(
     dots = dot_products()
     if dots is None:
         return None
-    frequencies, rotary_scale = _rotary(config)
     heads = config.num_attention_heads, config.num_key_value_heads, _head_size(config)
-    rotary = frequencies.numpy(), rotary_scale
+    rotary = _rotary(config)
     shape = DecoderShape(config.hidden_size, *heads, config.intermediate_size, config.rms_norm_eps, *rotary)
     try:
-        checkpoint = replace(checkpoint, tensors=_known_tensors(checkpoint))
-        parts = _Parts(checkpoint, shape)
-        layers = [parts.layer(number) for number in range(config.num_hidden_layers)]
-        embedding = parts.matrix("model.embed_tokens.weight")
-        head = None if config.tie_word_embeddings else parts.matrix("lm_head.weight")
+        tensors = _Tensors(checkpoint)
+        layers = [tensors.layer(number) for number in range(config.num_hidden_layers)]
+        embedding, head = tensors.embedding_and_head()
+        norm = tensors.vector("model.norm.weight", config.hidden_size)
     except UnknownTensorsError as error:
         _log.info("%s: this model runs on torch", error)
         return None
     size = sum(each.nbytes for each in checkpoint.tensors.values())
     arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, reading(size))
-    norm = parts.vector("model.norm.weight")
     decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()
     give_back_memory()  # arranging took almost as much memory as the weights
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
-    activations = "fast" if fast else "exact"
-    formats = sorted(set(checkpoint.formats.values()))
-    precision = f"{', '.join(formats)} weights, {activations} activations"
-    if not formats:
-        precision = layers[0].inputs.format.value
+    precision = layers[0].inputs.format.value
+    if formats := sorted(set(checkpoint.formats.values())):
+        precision = f"{', '.join(formats)} weights, {'fast' if fast else 'exact'} activations"
     return FusedModel(decoder, load, config, checkpoint.generation_config, precision, kept, reads)
 
 
-class _Parts:
-    """A checkpoint's tensors as the parts of a decoder."""
+class _Tensors:
+    """A checkpoint's tensors as the weights of a decoder. Those that no method reads do not count, as in transformers.
 
-    def __init__(self, checkpoint: Checkpoint, shape: Any) -> None:
-        self._checkpoint, self._shape = checkpoint, shape
+    Every method raises UnknownTensorsError if a tensor is missing or does not match the config: transformers may know it by another name.
+    """
 
-    def matrix(self, *names: str, order: np.ndarray | None = None) -> Any:
-        """One matrix, or several with their outputs concatenated; `order` reorders the outputs."""
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint, self._config = checkpoint, checkpoint.config
+
+    def _find(self, name: str, *shape: int) -> tuple[torch.Tensor, str]:
+        """A tensor of this shape, and its format."""
+        tensor = self._checkpoint.tensors.get(name)
+        if tensor is None:
+            raise UnknownTensorsError(f"there is no {name}")
+        quantised = self._checkpoint.formats.get(name)
+        # Rows of a quantised tensor are bytes.
+        if tensor.shape[:1] != shape[:1] or not (quantised or tensor.shape == shape):
+            raise UnknownTensorsError(f"{name} has the shape {tuple(tensor.shape)} instead of {shape}")
+        if not quantised and tensor.dtype not in _FLOATS:
+            raise UnknownTensorsError(f"{name} is {tensor.dtype}")
+        return tensor, quantised or _FLOATS[tensor.dtype]
+
+    def vector(self, name: str, size: int, order: Any = slice(None)) -> Any:
+        """A vector as float32; `order` reorders it."""
+        return self._find(name, size)[0].float().numpy()[order]
+
+    def matrix(self, inputs: int, outputs: Mapping[str, int], order: np.ndarray | None = None) -> Any:
+        """A matrix with the outputs of one tensor or several, by name; `order` reorders them."""
         from specviz.runtime.cpu.fused.decoder import Weights
         from specviz.runtime.cpu.fused.products import Format
 
-        tensors = [self._checkpoint.tensors[name] for name in names]
-        kinds = {
-            self._checkpoint.formats.get(name) or _FLOATS.get(it.dtype, str(it.dtype))
-            for name, it in zip(names, tensors, strict=True)
-        }
+        found = [self._find(name, count, inputs) for name, count in outputs.items()]
+        kinds = {kind for _, kind in found}
         if len(kinds) > 1:
-            raise UnknownTensorsError(f"{', '.join(names)} have the formats {', '.join(sorted(kinds))}")
-        parts = [each.contiguous().view(torch.uint8).numpy() for each in tensors]
+            raise UnknownTensorsError(f"{', '.join(outputs)} have the formats {', '.join(sorted(kinds))}")
+        parts = [tensor.contiguous().view(torch.uint8).numpy() for tensor, _ in found]
         rows = np.concatenate(parts) if len(parts) > 1 else parts[0]
         return Weights(rows if order is None else rows[order], Format[kinds.pop()])
 
-    def vector(self, name: str, order: np.ndarray | None = None) -> Any:
-        """A vector as float32; None if the checkpoint has none of that name."""
-        if name not in self._checkpoint.tensors:
-            return None
-        values = self._checkpoint.tensors[name].float().numpy()
-        return values if order is None else values[order]
+    def embedding_and_head(self) -> tuple[Any, Any]:
+        """The token embedding, and the output layer; None if the embedding is also the output layer."""
+        hidden, size, tensors = self._config.hidden_size, self._config.vocab_size, self._checkpoint.tensors
+        embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+        found = self.matrix(hidden, {embedding: size})
+        if not self._config.tie_word_embeddings:
+            return found, self.matrix(hidden, {head: size})
+        if head in tensors and not torch.equal(tensors[head], tensors[embedding]):
+            raise UnknownTensorsError("its output layer is tied, and another one")
+        return found, None
 
     def layer(self, number: int) -> Any:
         """A layer's weights, with queries and keys ordered for the fused pass."""
         from specviz.runtime.cpu.fused.decoder import LayerWeights
         from specviz.runtime.cpu.fused.layout import adjacent_pairs
 
-        shape, prefix = self._shape, f"model.layers.{number}"
-        size, heads, key_heads = shape.head_size, shape.heads, shape.key_heads
+        config, size, prefix = self._config, _head_size(self._config), f"model.layers.{number}"
+        hidden, inner = config.hidden_size, config.intermediate_size
+        heads, key_heads = config.num_attention_heads, config.num_key_value_heads
         rotated = adjacent_pairs(heads + key_heads, size)
         order = np.concatenate([rotated, np.arange(len(rotated), len(rotated) + key_heads * size)])
-        names = [f"{prefix}.self_attn.{each}_proj" for each in "qkv"]
-        biases = [self.vector(f"{name}.bias") for name in names]
-        has_biases = all(each is not None for each in biases)
-        inner = adjacent_pairs(1, size)
+        counts = {"q": heads, "k": key_heads, "v": key_heads}
+        rows = {f"{prefix}.self_attn.{name}_proj": count * size for name, count in counts.items()}
+        biases, norms = None, [None, None]
+        if config.model_type == "qwen2":
+            biases = np.concatenate([self.vector(f"{name}.bias", count) for name, count in rows.items()])[
+                order
+            ]
+        if config.model_type == "qwen3":
+            pairs = adjacent_pairs(1, size)
+            norms = [self.vector(f"{prefix}.self_attn.{name}_norm.weight", size, pairs) for name in "qk"]
         return LayerWeights(
-            attention_norm=self.vector(f"{prefix}.input_layernorm.weight"),
-            inputs=self.matrix(*(f"{name}.weight" for name in names), order=order),
-            output=self.matrix(f"{prefix}.self_attn.o_proj.weight"),
-            mlp_norm=self.vector(f"{prefix}.post_attention_layernorm.weight"),
-            gate_and_up=self.matrix(f"{prefix}.mlp.gate_proj.weight", f"{prefix}.mlp.up_proj.weight"),
-            down=self.matrix(f"{prefix}.mlp.down_proj.weight"),
-            input_bias=np.concatenate(biases)[order] if has_biases else None,
-            query_norm=self.vector(f"{prefix}.self_attn.q_norm.weight", inner),
-            key_norm=self.vector(f"{prefix}.self_attn.k_norm.weight", inner),
+            attention_norm=self.vector(f"{prefix}.input_layernorm.weight", hidden),
+            inputs=self.matrix(hidden, {f"{name}.weight": count for name, count in rows.items()}, order),
+            output=self.matrix(heads * size, {f"{prefix}.self_attn.o_proj.weight": hidden}),
+            mlp_norm=self.vector(f"{prefix}.post_attention_layernorm.weight", hidden),
+            gate_and_up=self.matrix(
+                hidden, {f"{prefix}.mlp.{name}_proj.weight": inner for name in ("gate", "up")}
+            ),
+            down=self.matrix(inner, {f"{prefix}.mlp.down_proj.weight": hidden}),
+            input_bias=biases,
+            query_norm=norms[0],
+            key_norm=norms[1],
         )

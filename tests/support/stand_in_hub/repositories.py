@@ -1,4 +1,4 @@
-"""The repositories of the stand-in hub: one for every model that the registry names, real in all but size.
+"""The repositories of the stand-in hub: for two models of each architecture of the registry, real in all but size.
 
 `recipes.json` has the traits of the published files, by family and by repository: model_type, sharing of keys, heads, rotary positions,
 windows, biases, ids that end a text, dtype, how weights are divided into files, what is missing. They were taken from transformers'

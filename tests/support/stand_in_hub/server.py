@@ -1,6 +1,6 @@
 """The stand-in hub's server: what huggingface_hub asks of HF_ENDPOINT, and the faults of a real hub.
 
-Speaks model info, trees, access checks, and files by HEAD and GET with etags, sizes and ranges. Weights are behind a redirect, as on the
+Speaks model info, listings, access checks, and files by HEAD and GET with etags, sizes and ranges. Weights are behind a redirect, as on the
 real hub, where they come from another host. Every request is noted in `asked`.
 """
 
@@ -23,8 +23,6 @@ from tests.support.stand_in_hub.repositories import RECIPES, commit, write
 
 GOOD_TOKEN, OTHER_TOKEN = "hf_accepted", "hf_other"
 """Of someone who has accepted every licence, and of someone who has accepted none."""
-_MOVED = {"gpt2": "openai-community/gpt2", "distilgpt2": "distilbert/distilgpt2"}
-"""Repositories by their former names, which the hub redirects."""
 _LARGE = ("*.safetensors", "*.bin")
 _PIECE = 16_384  # bytes sent at once
 
@@ -142,20 +140,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815  # a name of http.server
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self._refuse(404)
-
     def _serve(self) -> None:
-        address = urlsplit(self.path)
-        path = unquote(address.path)
+        path = unquote(urlsplit(self.path).path)
         self.hub.asked.append((self.command, path))
+        parts = path.strip("/").split("/")
         with contextlib.suppress(ConnectionError):
-            parts = path.strip("/").split("/")
             if path == "/":
                 self._send(b"the stand-in hub")
-            elif path == "/api/whoami-v2":
-                self._whoami()
             elif parts[0] == "cdn":
                 self._file("/".join(parts[1:3]), "/".join(parts[3:]))
             elif parts[:2] == ["api", "models"]:
@@ -164,10 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._of_repository(parts, self._resolve)
 
     def _of_repository(self, parts: list[str], serve: Any) -> None:
-        """Call `serve` with a repository and what comes after its name, unless it moved, is missing or gated."""
-        if parts and parts[0] in _MOVED:
-            self._redirect(self.path.replace(parts[0], _MOVED[parts[0]], 1), 307)
-            return
+        """Call `serve` with a repository and what comes after its name, unless it is missing or gated."""
         repository, rest = "/".join(parts[:2]), parts[2:]
         file = "/".join(rest[2:]) if rest[:1] == ["resolve"] else ""
         if planned := self.hub.fault(repository, file, Answer):
@@ -175,71 +163,50 @@ class _Handler(BaseHTTPRequestHandler):
         elif repository not in RECIPES:
             # As the real one: who is not known does not hear whether it is missing or private.
             self._refuse(404 if self._token else 401, "RepoNotFound")
-        elif RECIPES[repository].gated and self._token != GOOD_TOKEN and not self._is_open(rest):
+        # Anybody may read the description of a gated one and the names of its files.
+        elif (
+            RECIPES[repository].gated
+            and self._token != GOOD_TOKEN
+            and rest[:1] in (["resolve"], ["auth-check"])
+        ):
             self._refuse(403 if self._token == OTHER_TOKEN else 401, "GatedRepo")
         else:
             serve(repository, rest)
-
-    def _is_open(self, rest: list[str]) -> bool:
-        """Whether anybody may read it of a gated repository: its description and the names of its files."""
-        return rest[:1] != ["resolve"] and rest[:1] != ["auth-check"]
 
     @property
     def _token(self) -> str:
         return (self.headers.get("Authorization") or "").removeprefix("Bearer ")
 
-    def _whoami(self) -> None:
-        if self._token in (GOOD_TOKEN, OTHER_TOKEN):
-            self._json({"type": "user", "name": "reader", "orgs": [], "auth": {"type": "access_token"}})
-        else:
-            self._refuse(401)
-
     def _api(self, repository: str, rest: list[str]) -> None:
-        files = sorted(it for it in self.hub.folder(repository).rglob("*") if it.is_file())
-        names = [it.relative_to(self.hub.folder(repository)).as_posix() for it in files]
+        folder = self.hub.folder(repository)
+        entries = [_entry(file) for file in sorted(folder.iterdir())]
         match rest:
-            case [] | ["revision", "main"]:
-                gated = "manual" if RECIPES[repository].gated else False
-                sizes = zip(names, files, strict=True)
-                siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in sizes]
-                about = {"id": repository, "modelId": repository, "sha": commit(repository), "gated": gated}
+            case [] | ["revision", _]:
+                siblings = [{"rfilename": each["path"], "size": each["size"]} for each in entries]
+                about = {
+                    "id": repository,
+                    "sha": commit(repository),
+                    "gated": RECIPES[repository].gated and "manual",
+                }
                 self._json(about | {"siblings": siblings, "private": False, "disabled": False, "tags": []})
-            case ["revision", revision] if revision == commit(repository):
-                self._api(repository, [])
-            case ["tree", revision] if revision in ("main", commit(repository)):
-                self._json([self._entry(name, file) for name, file in zip(names, files, strict=True)])
-            case ["tree", *_]:
-                self._refuse(404, "EntryNotFound")
+            case ["tree", _]:
+                self._json(entries)
             case ["auth-check"]:
                 self._send(b"OK")
-            case ["revision", *_]:
-                self._refuse(404, "RevisionNotFound")
             case _:
-                self._refuse(404)
-
-    def _entry(self, name: str, file: Path) -> dict[str, Any]:
-        size = file.stat().st_size
-        entry = {"type": "file", "path": name, "size": size, "oid": _git_id(file)}
-        large = {"lfs": {"oid": _sha256(file), "size": size, "pointerSize": 134}}
-        return entry | (large if _is_large(name) else {})
+                self._refuse(404, "EntryNotFound")
 
     def _resolve(self, repository: str, rest: list[str]) -> None:
-        if len(rest) < 3 or rest[0] != "resolve":
-            self._refuse(404)
-            return
-        revision, name = rest[1], "/".join(rest[2:])
-        if revision not in ("main", commit(repository)):
-            self._refuse(404, "RevisionNotFound")
-            return
+        name = "/".join(rest[2:])
         file = self.hub.folder(repository) / name
         told = {"X-Repo-Commit": commit(repository)}
-        if not file.is_file():
+        if rest[:1] != ["resolve"] or not file.is_file():
             self._refuse(404, "EntryNotFound", told)
         elif _is_large(name):
-            told |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_sha256(file)}"'}
+            told |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_tag(file)}"'}
             # By another name of this machine: clients take it for another host, to which no token goes.
             elsewhere = self.hub.endpoint.replace("127.0.0.1", "localhost")
-            self._redirect(f"{elsewhere}/cdn/{repository}/{name}", 302, told)
+            self._send(b"", told | {"Location": f"{elsewhere}/cdn/{repository}/{name}"}, 302)
         else:
             self._file(repository, name, told)
 
@@ -248,8 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         file = self.hub.folder(repository) / name
         content = file.read_bytes()
         size, first = len(content), 0
-        tag = _sha256(file) if _is_large(name) else _git_id(file)
-        told = {**(told or {}), "ETag": f'"{tag}"', "Accept-Ranges": "bytes"}
+        told = {**(told or {}), "ETag": f'"{_tag(file)}"', "Accept-Ranges": "bytes"}
         wanted = self.headers.get("Range", "")
         if wanted.startswith("bytes="):
             begin, _, last = wanted.removeprefix("bytes=").partition("-")
@@ -284,9 +250,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _redirect(self, place: str, status: int, headers: dict[str, str] | None = None) -> None:
-        self._send(b"", {**(headers or {}), "Location": place}, status)
-
     def _refuse(self, status: int, code: str = "", headers: dict[str, str] | None = None) -> None:
         told = {**(headers or {}), **({"X-Error-Code": code} if code else {})}
         self._send(json.dumps({"error": code or f"answer {status}"}).encode(), told, status)
@@ -296,10 +259,16 @@ def _is_large(name: str) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in _LARGE)
 
 
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _git_id(file: Path) -> str:
+def _tag(file: Path) -> str:
+    """The name of a file in the cache: git's id; of a large one, its sha256."""
     content = file.read_bytes()
+    if _is_large(file.name):
+        return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _entry(file: Path) -> dict[str, Any]:
+    """A file in the listing of a repository."""
+    size, tag = file.stat().st_size, _tag(file)
+    large = {"lfs": {"oid": tag, "size": size, "pointerSize": 134}} if _is_large(file.name) else {}
+    return {"type": "file", "path": file.name, "size": size, "oid": tag} | large

@@ -2,7 +2,7 @@
 
 Sources. The pipelines of Qwen2, Gemma, GPT-NeoX and GPT-2 are those of transformers' `models/*/tokenization_*.py` and
 `convert_slow_tokenizer.py`; OPT's `</s>` before a text is said in the documentation of transformers' OPT model. From memory, and not
-checked against the published files: SmolLM2's `Digits` before `ByteLevel` and its seventeen special tokens, Gemma's order of special
+checked against the published files: SmolLM2's `Digits` before `ByteLevel`, Gemma's order of special
 tokens, GPT-NeoX's runs of spaces as added tokens, and the words of the chat templates.
 """
 
@@ -109,14 +109,8 @@ def _byte_level(
 
 
 def smollm2() -> Words:
-    """SmolLM2-Instruct: single digits, bytes; seventeen special tokens first; ChatML with a system prompt of its own."""
-    more = [
-        *("repo_name", "reponame", "file_sep", "filename", "gh_stars"),
-        *("issue_start", "issue_comment", "issue_closed"),
-        *(f"jupyter_{name}" for name in ("start", "text", "code", "output", "script")),
-        "empty_output",
-    ]
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<{name}>" for name in more)]
+    """SmolLM2-Instruct: single digits, bytes; special tokens first; ChatML with a system prompt of its own."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>"]
     tokenizer = _byte_level(special, pre_tokenizers.Digits(individual_digits=True))
     return Words(tokenizer, RECIPES["families"]["smollm2"]["tokenizer"])
 

@@ -6,7 +6,6 @@ there.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -66,13 +65,11 @@ def is_possible(config: Any) -> bool:
 
 
 def _processor_lacks() -> str:
-    if importlib.util.find_spec("numba") is None:
-        return "numba is not installed"
     try:
         from specviz.runtime.cpu.fused.processor import dot_products
 
         return "" if dot_products() else "the processor lacks AVX2"
-    except Exception as error:  # whatever a broken installation raises
+    except Exception as error:  # numba is missing, or broken in whatever way
         return f"numba cannot be used ({type(error).__name__})"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from huggingface_hub import save_torch_state_dict
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -115,7 +115,8 @@ def write(repository: str, folder: Path) -> None:
     if recipe.pickled:
         torch.save(tensors, folder / "pytorch_model.bin")
     else:
-        _write_shards(tensors, recipe.shards, folder)
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        save_torch_state_dict(tensors, folder, max_shard_size=int(size / (recipe.shards - 0.5)))
 
 
 def commit(repository: str) -> str:
@@ -201,23 +202,3 @@ def _noise(name: str, seed: int, like: Tensor) -> Tensor:
         return drawn[tuple(slice(size) for size in like.shape)]
 
     return _AGREEMENT * draw(0) + (1 - _AGREEMENT**2) ** 0.5 * draw(seed)
-
-
-def _write_shards(tensors: Mapping[str, Tensor], count: int, folder: Path) -> None:
-    """safetensors in `count` files, with their index where there are several."""
-    if count == 1:
-        save_file(dict(tensors), folder / "model.safetensors", metadata={"format": "pt"})
-        return
-    total = sum(each.nbytes for each in tensors.values())
-    shards: list[dict[str, Tensor]] = [{} for _ in range(count)]
-    passed = 0
-    for name, tensor in tensors.items():
-        shards[min(count - 1, passed * count // total)][name] = tensor
-        passed += tensor.nbytes
-    places = {}
-    for number, shard in enumerate(shards, 1):
-        file = f"model-{number:05d}-of-{count:05d}.safetensors"
-        save_file(shard, folder / file, metadata={"format": "pt"})
-        places |= dict.fromkeys(shard, file)
-    index = {"metadata": {"total_size": total}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")

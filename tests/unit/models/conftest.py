@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,10 +18,17 @@ from tests.support.tiny import tiny_pair
 from tests.unit.models.helpers import spec_of
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    tiny_pair("llama", folder, dtype=torch.float32)
+    return folder
+
+
 @pytest.fixture
-def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkpoints(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two checkpoints on disk, which the registry's pair "disk" takes for hub repositories that can be reached."""
-    tiny_pair("llama", tmp_path, dtype=torch.float32)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     spec = spec_of(tmp_path / "drafter", tmp_path / "verifier")
     monkeypatch.setitem(PAIRS, "disk", spec)
     monkeypatch.setattr(hub, "reachable", lambda: True)

@@ -13,10 +13,8 @@ import torch
 from specviz.models.checkpoint import QUANTISED, Checkpoint, from_gguf, is_quantised
 from tests.support.checkpoints import published
 
-KINDS = ("Q4_1", "Q8_0", "BF16", "F16", "F32")
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["Q4_1", "BF16"])
 def test_what_is_written_is_read_byte_for_byte(kind: str, tmp_path: Path) -> None:
     wanted = published("llama", kind)
     wanted.save(tmp_path, 30_000)
@@ -63,7 +61,7 @@ def write_gguf(path: Path, checkpoint: Checkpoint) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0", "F32"])
+@pytest.mark.parametrize("kind", ["Q8_0", "F32"])
 def test_a_gguf_file_holds_the_same_model(kind: str, tmp_path: Path) -> None:
     wanted = published("llama", kind)
     write_gguf(tmp_path / "model.gguf", wanted)

@@ -83,7 +83,7 @@ def made(request: pytest.FixtureRequest) -> Any:
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_was_told_is_what_decode_gives(made: Any, data: st.DataObject) -> None:
     """Any ids: special and added ones, bytes that are no UTF-8, ids that nobody has."""
     byte, letter = (made.convert_tokens_to_ids(each) for each in (BYTES[0], ALPHABET[0]))
@@ -98,12 +98,12 @@ def test_what_was_told_is_what_decode_gives(made: Any, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("model", ["WordLevel", "BPE", "Unigram"])
-@pytest.mark.parametrize("name", ["word_piece_as_it_is", "metaspace_always", "none", "byte_level"])
+@pytest.mark.parametrize("name", ["none", "byte_level"])
 def test_where_transformers_cleans_spaces_up_the_text_is_clean(name: str, model: str) -> None:
     found = tokenizer(name, model=model, cleans=True)
 
     @given(st.lists(st.integers(0, len(WORDS)), max_size=16))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def check(ids: list[int]) -> None:
         assert "".join(told(found, ids)) == found.decode(ids, skip_special_tokens=True)
 

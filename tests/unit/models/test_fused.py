@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specviz.engine.engine import Engine
-from specviz.models import fused as fused_models
 from specviz.models.loading import load_pair
 from specviz.runtime.cpu.fused import processor
 from specviz.runtime.cpu.fused.runner import FusedModel
@@ -101,26 +100,23 @@ def test_a_checkpoint_of_the_hub_is_read_as_published(folder: Path) -> None:
     assert greedy(pair) == generated(folder)
 
 
-@pytest.mark.parametrize("change", ["environment", "no numba", "broken numba", "old processor"])
+@pytest.mark.parametrize("change", ["environment", "broken numba", "old processor"])
 def test_where_fused_passes_cannot_run_torch_does(
     change: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(folder, "qwen2", "BF16")
-    wanted = generated(folder)
     if change == "environment":
         monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
-    elif change == "no numba":
-        monkeypatch.setattr(fused_models.importlib.util, "find_spec", lambda name: None)
     elif change == "broken numba":
         monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
     else:
         monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
     pair = pair_of(folder)
     assert kinds(pair) == {TorchModel}
-    assert greedy(pair) == wanted
+    assert greedy(pair) == generated(folder)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_who_asks_for_another_dtype_or_plain_models_gets_torch(dtype: str, folder: Path) -> None:
     make(folder)
     pair = pair_of(folder, dtype=dtype, prepack=dtype != "float32")
@@ -128,15 +124,19 @@ def test_who_asks_for_another_dtype_or_plain_models_gets_torch(dtype: str, folde
     assert pair.drafter.dtype == pair.dtype == getattr(torch, dtype)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_other_architectures_and_small_sizes_run_on_torch(family: str, folder: Path) -> None:
-    tiny_model(family, 300, 1, folder, dtype=torch.float32)
+def test_small_sizes_run_on_torch(folder: Path) -> None:
+    tiny_model("llama", 300, 1, folder, dtype=torch.float32)
     assert kinds(pair_of(folder)) == {TorchModel}
 
 
 _OLD = {"rope_parameters": "absent"}
 """As configs were written before transformers 5."""
 _MISTRAL = {"model_type": "mistral", "mlp_bias": "absent", "attention_bias": "absent"}
+_SERVED = {
+    **{"partial_rotary_factor": 1.0, "num_key_value_heads": None, "rms_norm_eps": 0.3, "hidden_act": "swish"},
+    **{"pretraining_tp": 2, "layer_types": ["full_attention"] * 2, "torch_dtype": "bfloat16"},
+    **{"is_llama_config": True, "rope_interleaved": False},
+}
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
 
 
@@ -148,26 +148,15 @@ _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_po
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}, "rope_theta": 100.0, **_OLD}, TorchModel),
         ({"rope_parameters": _YARN}, FusedModel),
         ({"partial_rotary_factor": 0.5}, TorchModel),
-        ({"partial_rotary_factor": 1.0}, FusedModel),
         ({"head_dim": None, "hidden_size": 64}, None),
-        ({"head_dim": "absent", "hidden_size": 192, "num_attention_heads": 4}, None),
-        ({"num_key_value_heads": None}, FusedModel),
-        ({"rms_norm_eps": 0.3}, FusedModel),
-        ({"rms_norm_eps": "absent"}, FusedModel),
         ({"hidden_act": "gelu"}, TorchModel),
-        ({"hidden_act": "swish"}, FusedModel),
         ({"attention_bias": True}, None),
-        ({"mlp_bias": True}, None),
-        ({"embedding_multiplier": 7.0}, TorchModel),
         ({"attention_multiplier": 0.1, "residual_multiplier": 3.0, "logits_scaling": 0.2}, TorchModel),
-        ({"final_logit_softcapping": 0.5, "attn_logit_softcapping": 0.5}, TorchModel),
         ({"query_pre_attn_scalar": 4}, TorchModel),
-        ({"pretraining_tp": 2}, FusedModel),
-        ({"layer_types": ["full_attention"] * 2}, FusedModel),
+        (_SERVED, FusedModel),
         ({"sliding_window": 3, **_MISTRAL}, TorchModel),
         (_MISTRAL, TorchModel),  # whose class has a window of 4096 by default
         ({"sliding_window": None, **_MISTRAL}, FusedModel),
-        ({"torch_dtype": "bfloat16", "is_llama_config": True, "rope_interleaved": False}, FusedModel),
     ],
     ids=lambda it: ",".join(it) if isinstance(it, dict) else "",
 )
@@ -187,10 +176,12 @@ def test_a_trait_of_the_config_is_served_as_transformers_serves_it(
 _LAYER = "model.layers.0"
 
 
-def _biases(state: State) -> State:
-    rows = {name: len(state[f"{_LAYER}.self_attn.{name}_proj.weight"]) for name in "qkv"}
-    found = {f"{_LAYER}.self_attn.{name}_proj.bias": noise(count) for name, count in rows.items()}
-    return found | {f"{_LAYER}.self_attn.o_proj.bias": noise(192)}
+def _of_other_classes(state: State) -> State:
+    """Tensors that a Llama model does not have: biases, norms of queries and keys, leftovers."""
+    names = {name: f"{_LAYER}.self_attn.{name}_proj" for name in "qkvo"}
+    found = {f"{name}.bias": noise(len(state[f"{name}.weight"])) for name in names.values()}
+    found |= {f"{_LAYER}.self_attn.{name}_norm.weight": 5 * torch.rand(64) for name in "qk"}
+    return found | {"model.layers.7.input_layernorm.weight": noise(192)}
 
 
 def _cast(dtype: torch.dtype, dimensions: int, names: str = "") -> Callable[[State], State]:
@@ -206,21 +197,9 @@ _EDITS: dict[str, tuple[Callable[[State], State], type]] = {
         lambda state: {"lm_head.weight": state["model.embed_tokens.weight"].clone()},
         FusedModel,
     ),
-    "biases": (_biases, FusedModel),
-    "norms of queries": (
-        lambda state: {f"{_LAYER}.self_attn.{name}_norm.weight": 5 * torch.rand(64) for name in "qk"},
-        FusedModel,
-    ),
-    "leftovers": (
-        lambda state: {
-            "model.rotary_emb.inv_freq": torch.rand(32),
-            "model.layers.7.input_layernorm.weight": noise(192),
-        },
-        FusedModel,
-    ),
+    "of other classes": (_of_other_classes, FusedModel),
     "matrices in bfloat16": (_cast(torch.bfloat16, 2), FusedModel),
     "matrices in float8": (_cast(torch.float8_e4m3fn, 2), TorchModel),
-    "matrices in float64": (_cast(torch.float64, 2), TorchModel),
     "norms in float16": (_cast(torch.float16, 1), FusedModel),
     "two formats in a product": (_cast(torch.bfloat16, 2, "k_proj"), TorchModel),
 }
@@ -254,8 +233,6 @@ def test_names_without_the_prefix_are_those_that_transformers_knows(folder: Path
     [
         lambda state: state.pop("model.norm.weight"),
         lambda state: state.pop("lm_head.weight"),
-        lambda state: [state.pop(name) for name in list(state) if name.startswith("model.layers.1")],
-        lambda state: state.update({f"{_LAYER}.mlp.up_proj.weight": noise(192, 128)}),
         lambda state: state.update({f"{_LAYER}.input_layernorm.weight": noise(64)}),
         lambda state: state.update(
             {name: state[name][:290] for name in ("model.embed_tokens.weight", "lm_head.weight")}
@@ -289,7 +266,7 @@ def test_a_missing_shard_is_refused_and_one_file_goes_before_an_index(runner: ty
 
 @pytest.mark.parametrize(
     ("in_config", "in_generation_config"),
-    [(3, None), ([3, 17], None), (3, [3, 17]), (17, 3), (17, "absent"), (None, [17])],
+    [([3, 17], None), (3, [3, 17]), (17, "absent")],
     ids=str,
 )
 def test_a_text_ends_where_generate_ends_it(
@@ -323,17 +300,7 @@ def test_a_generation_config_is_followed_but_for_sampling(runner: type, folder: 
     assert greedy(pair_of(folder)) == generated(folder)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"bad_words_ids": [[5, 6]]},
-        {"min_new_tokens": 4},
-        {"forced_bos_token_id": 0},
-        {"begin_suppress_tokens": [7]},
-        {"num_beams": 3},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("field", [{"bad_words_ids": [[5, 6]]}, {"num_beams": 3}], ids=str)
 def test_a_generation_config_that_cannot_be_followed_is_refused_by_its_field(
     field: dict[str, Any], folder: Path
 ) -> None:

@@ -26,9 +26,10 @@ from transformers import (
     RwkvConfig,
 )
 
-from specviz.errors import PairError
+from specviz.errors import NoRoomError, PairError
 from specviz.models import registry
 from specviz.models.availability import describe_pairs
+from specviz.models.failures import explain
 from specviz.models.loading import load_pair
 from specviz.models.registry import DEFAULT_PAIR, PAIRS, AssetSource
 from specviz.models.servable import check_config
@@ -129,9 +130,7 @@ def test_what_cannot_be_served_as_asked_is_refused(checkpoints: Path) -> None:
 
 OUT_OF_MEMORY = [
     MemoryError(),
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
-    RuntimeError("CUDA error: out of memory"),
 ]
 
 
@@ -212,19 +211,21 @@ ERRORS = [
     (OSError(errno.EDQUOT, "Disk quota exceeded", "/tmp/x"), "The disk is full"),
     (SafetensorError("I/O error: File too large (os error 27)"), "The disk is full"),
     (PermissionError(errno.EACCES, "Permission denied", "/tmp/x"), "The files of Small cannot be read"),
+    (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        "Memory ran out while loading Small",
+    ),
+    (RuntimeError("CUDA error: out of memory"), "Memory ran out while loading Small"),
     (ZeroDivisionError("in /tmp/x"), "Small could not be loaded because of an unexpected ZeroDivisionError"),
 ]
 
 
 @pytest.mark.parametrize(("error", "start"), ERRORS)
-def test_every_failure_has_its_sentence(
-    error: Exception, start: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fail)
-    assert refusal().startswith(start)
+def test_every_failure_has_its_sentence(error: Exception, start: str) -> None:
+    told = explain(error, "Small")
+    assert str(told).startswith(start)
+    assert "/tmp" not in str(told)
+    assert isinstance(told, NoRoomError) == ("Memory" in start)
 
 
 # ---- the registry ----------------------------------------------------------------------------------------

@@ -15,15 +15,14 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import specviz
-from specviz.core.methods import METHODS
 from specviz.engine.engine import Engine
 from specviz.errors import PairError
 from specviz.models.pair import pair_from_models, tokenizer_difference
-from tests.support.tiny import END, FAMILIES, tiny_model, tiny_pair, tiny_tokenizer
+from tests.support.tiny import END, tiny_model, tiny_pair, tiny_tokenizer
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_makes_a_pair_cut_to_the_tokenizers_ids(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["llama", "gemma2", "opt"])
+def test_two_models_make_a_pair_cut_to_the_tokenizers_ids(family: str, tmp_path: Path) -> None:
     pair = tiny_pair(family, tmp_path, drafter_padding=3, verifier_padding=11)
     ids = torch.tensor([[1, 2, 3]])
     widths = [model(ids).logits.shape[-1] for model in (pair.drafter, pair.verifier)]
@@ -90,7 +89,7 @@ def test_either_tokenizer_may_have_added_tokens_and_both_only_the_same(tmp_path:
     assert "<t" in tokenizer_difference(more, other)
 
 
-def test_a_drafter_that_lacks_tokens_serves_every_method(tmp_path: Path) -> None:
+def test_a_drafter_may_lack_tokens_or_have_more(tmp_path: Path) -> None:
     """Laws 2 and 3 hold with q = 0 for tokens that the drafter lacks; those that it has beyond the verifier's are cut."""
     tokenizer = tiny_tokenizer(tmp_path / "t")
     own = len(tokenizer)
@@ -102,7 +101,7 @@ def test_a_drafter_that_lacks_tokens_serves_every_method(tmp_path: Path) -> None
         specviz.Request(
             method=method, temperature=float(number % 2), token_ids=[5, 6, 7], max_new_tokens=10, seed=3
         )
-        for number, method in enumerate((*METHODS, "speed"))
+        for number, method in enumerate(("speed", "cascade_tokenV3", "drafter_only", "verifier_only"))
     ]
     asked = [replace(each, token_ids=[5, own + 3, 6, 7], draft_length=4) for each in requests]
     others = [replace(each, draft_length=length) for length in (1, 2) for each in asked]

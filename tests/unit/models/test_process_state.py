@@ -65,8 +65,7 @@ def test_loading_is_silent_and_changes_nothing_of_the_process(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("bars", [True, False])
-@pytest.mark.parametrize("hub_bars", [True, False])
+@pytest.mark.parametrize(("bars", "hub_bars"), [(True, False), (False, True)])
 def test_silence_that_overlaps_ends_with_the_last_as_it_was(bars: bool, hub_bars: bool) -> None:
     """Switching transformers' bars switches the hub's too: each is restored by itself."""
 

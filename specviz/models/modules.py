@@ -38,7 +38,18 @@ def load_module(
     if gguf or is_quantised(folder):
         model = Checkpoint.read(folder, gguf).module(placement.dtype, **_device_options(placement))
     else:
-        model = _published(folder, name, placement)
+        # A repository without safetensors (OPT) is read from its .bin file, unpickled as bare tensors and no more.
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=placement.dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **_device_options(placement),
+        )
+        model, found = loaded
+        if found["missing_keys"]:  # transformers would fill them with random numbers
+            raise DAMAGED.of(name)
     if placement.sharded and {"cpu", "disk"} & set(map(str, getattr(model, "hf_device_map", {}).values())):
         raise NoRoomError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."
@@ -56,23 +67,6 @@ def tune(model: PreTrainedModel) -> None:
     group(model)
     choose(model)
     fuse(model)
-
-
-def _published(folder: Path, name: str, placement: Placement) -> PreTrainedModel:
-    """The model of a folder as transformers reads it."""
-    # A repository without safetensors (OPT) is read from its .bin file, unpickled as bare tensors and no more.
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=placement.dtype,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        **_device_options(placement),
-    )
-    model, found = loaded
-    if found["missing_keys"]:  # transformers would fill them with random numbers
-        raise DAMAGED.of(name)
-    return model
 
 
 def _device_options(placement: Placement) -> dict[str, Any]:

@@ -132,10 +132,7 @@ def pair_from_models(
         tokenizer: the verifier's.
         drafter_tokenizer: the drafter's, where it came with its own; it must split every text as `tokenizer` does, and may
             lack ids or have further ones.
-        key: as in `ModelPair`.
-        title: both names by default.
-        drafter_name: the model's class and size by default.
-        verifier_name: likewise.
+        key, title, drafter_name, verifier_name: as in `ModelPair`; a model's name is its class and size by default.
         kind: the class of the pair.
 
     Raises:
@@ -150,16 +147,18 @@ def pair_from_models(
         # Softcapped scores (Gemma 2) are right in eager attention only; older versions of transformers choose another.
         if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
             model.set_attn_implementation("eager")
+    drafter_name = drafter_name or _class_and_size(drafter)
+    verifier_name = verifier_name or _class_and_size(verifier)
     return make_pair(
         torch_model(drafter),
         torch_model(verifier),
         tokenizer,
+        kind=kind,
         drafter_tokenizer=drafter_tokenizer,
         key=key,
-        title=title,
-        drafter_name=drafter_name or _class_and_size(drafter),
-        verifier_name=verifier_name or _class_and_size(verifier),
-        kind=kind,
+        title=title or f"{drafter_name} → {verifier_name}",
+        drafter_name=drafter_name,
+        verifier_name=verifier_name,
     )
 
 
@@ -168,45 +167,37 @@ def make_pair(
     verifier: Model,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    drafter_tokenizer: PreTrainedTokenizerBase | None = None,
-    key: str,
-    title: str,
-    drafter_name: str,
-    verifier_name: str,
     kind: type[P],
+    drafter_tokenizer: PreTrainedTokenizerBase | None = None,
+    **names: str,
 ) -> P:
-    """`pair_from_models` for models that any runner runs."""
+    """`pair_from_models` for models that any runner runs; `names` are the strings among the fields of a `ModelPair`."""
     from specviz.models.generation import check_is_served, end_ids
 
+    small, large = names["drafter_name"], names["verifier_name"]
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise PairError(
-            f"The tokenizer of {verifier_name}, {type(tokenizer).__name__}, is written in Python; a pair needs one of the "
+            f"The tokenizer of {large}, {type(tokenizer).__name__}, is written in Python; a pair needs one of the "
             "tokenizers library, such as a PreTrainedTokenizerFast."
         )
     if drafter_tokenizer is not None and (why := tokenizer_difference(drafter_tokenizer, tokenizer)):
         raise PairError(
-            f"{drafter_name} and {verifier_name} have different tokenizers ({why}): a pair needs two models that "
-            "share one."
+            f"{small} and {large} have different tokenizers ({why}): a pair needs two models that share one."
         )
     if drafter.device.type != verifier.device.type:
-        raise PairError(f"{drafter_name} and {verifier_name} are on different devices: put both on one.")
+        raise PairError(f"{small} and {large} are on different devices: put both on one.")
     generation = verifier.generation_config
-    check_is_served(generation, verifier_name)
+    check_is_served(generation, large)
     return kind(
-        key=key,
-        title=title or f"{drafter_name} → {verifier_name}",
         drafter_model=drafter,
         verifier_model=verifier,
         tokenizer=tokenizer,
-        drafter_name=drafter_name,
-        verifier_name=verifier_name,
         vocabulary_size=min(1 + max(tokenizer.get_vocab().values()), verifier.output_size),
-        context_length=min(
-            context_length(drafter.config, drafter_name), context_length(verifier.config, verifier_name)
-        ),
+        context_length=min(context_length(drafter.config, small), context_length(verifier.config, large)),
         eos_token_ids=end_ids(generation),
         is_chat=bool(getattr(tokenizer, "chat_template", None)),
         suppressed_ids=frozenset(generation.suppress_tokens or ()),
+        **names,
     )
 
 

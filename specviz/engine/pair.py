@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from specviz.models import pair
 from specviz.models.pair import ModelPair
@@ -48,8 +49,8 @@ def _generating(make: Callable[A, ModelPair]) -> Callable[A, Pair]:
 
     @wraps(make)
     def made(*given: A.args, **more: A.kwargs) -> Pair:
-        named: Any = {"kind": Pair} | more
-        return cast(Pair, make(*given, **named))
+        found = make(*given, **more)
+        return Pair(**{field.name: getattr(found, field.name) for field in fields(found)})
 
     return made
 

@@ -120,7 +120,7 @@ class Checkpoint:
             None, config=self.config, state_dict=state, dtype=dtype, output_loading_info=True, **options
         )
         if found["missing_keys"]:  # transformers would fill them with random numbers
-            raise ValueError("the tensors of this checkpoint are damaged or incomplete")
+            raise ValueError("the weights are damaged or incomplete")
         model.generation_config = self.generation_config
         return model
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
 from pickle import UnpicklingError
@@ -25,22 +24,6 @@ Sign = type | str | range | Callable[[BaseException], bool]
 """Of a cause: a class of errors, a part of a message in lower case, HTTP statuses of the hub's answer, or a test."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A cause of failure: a sentence about a model `{name}`, and the signs of it in an error or in one that led to it."""
-
-    sentence: str
-    signs: tuple[Sign, ...]
-
-    def explains(self, error: BaseException) -> bool:
-        """Whether this is why `error` was raised."""
-        return any(_shows(cause, sign) for cause in _causes(error) for sign in self.signs)
-
-    def of(self, name: str) -> PairError:
-        """The error about `name`, a model or a pair."""
-        return (NoRoomError if is_out_of_memory in self.signs else PairError)(self.sentence.format(name=name))
-
-
 def _shows(error: BaseException, sign: Sign) -> bool:
     if isinstance(sign, type):
         return isinstance(error, sign)
@@ -51,68 +34,67 @@ def _shows(error: BaseException, sign: Sign) -> bool:
     return sign(error)
 
 
-UNREACHABLE = Failure(
-    "The model hub cannot be reached from here and {name} is not in its cache: connect to the network, or use the "
-    "embedded pair.",
-    (
-        *(hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled),
-        *(ConnectionError, TimeoutError, TransportError),
-    ),
-)
-DAMAGED = Failure(
-    "The files of {name} are damaged or incomplete: delete them where they are cached and load again.",
-    (
-        *(SafetensorError, UnpicklingError, EOFError, FileNotFoundError, JSONDecodeError, UnicodeDecodeError),
-        *("mismatch", "pytorchstreamreader", "eof while parsing"),
-        *("does not appear to have", "no file named", "damaged or incomplete"),
-    ),
-)
 # Tried in this order: the error of a gated repository is also that of a missing one, and both are errors of the hub.
-_FAILURES = (
-    Failure(
+_FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
+    (
         "{name} is gated: accept its licence on the model's page and log in (hf auth login), or use the embedded pair.",
         (hub_errors.GatedRepoError,),
     ),
-    Failure(
+    (
         "{name} was not found on the model hub: it may have moved or be private.",
         (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError, hub_errors.HFValidationError),
     ),
-    Failure(
+    (
         "Memory ran out while loading {name}: choose a smaller pair or dtype, or free some memory.",
         (is_out_of_memory, "out of memory", "allocate memory"),
     ),
-    Failure(
+    (
         "The disk is full: loading {name} needs more room in the model hub's cache.",
         (is_disk_full,),
     ),
-    Failure(
+    (
         "The files of {name} cannot be read or stored: check the permissions of the model cache.",
         (PermissionError, "read-only file system"),
     ),
-    # These come before UNREACHABLE: huggingface_hub calls the hub unreachable, whatever it answers.
-    Failure(
+    # These come before the unreachable hub: huggingface_hub calls it so, whatever it answers.
+    (
         "The model hub does not accept the token that is set here: log in anew (hf auth login) to load {name}.",
         (range(401, 402),),
     ),
-    Failure(
+    (
         "The model hub takes no more requests from here for now: load {name} again in a few minutes, or log in (hf auth login).",
         (range(429, 430),),
     ),
-    Failure(
+    (
         "The model hub is out of order and cannot give {name} now: try again later.",
         (range(500, 600),),
     ),
-    Failure(
+    (
         "The download of {name} broke off, and nothing of an unfinished file was kept: load it again.",
         (*BROKEN_OFF, "consistency check failed"),
     ),
-    Failure(
+    (
         "The model hub answered with an error when asked for {name}: try again later.",
         (range(400, 600),),
     ),
-    UNREACHABLE,
-    DAMAGED,
+    (
+        "The model hub cannot be reached from here and {name} is not in its cache: connect to the network, or use the "
+        "embedded pair.",
+        (
+            *(hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled),
+            *(ConnectionError, TimeoutError, TransportError),
+        ),
+    ),
+    (
+        "The files of {name} are damaged or incomplete: delete them where they are cached and load again.",
+        (
+            *(SafetensorError, UnpicklingError, EOFError, FileNotFoundError),
+            *(JSONDecodeError, UnicodeDecodeError, "mismatch", "pytorchstreamreader", "eof while parsing"),
+            *("does not appear to have", "no file named", "damaged or incomplete"),
+        ),
+    ),
 )
+"""Sentences about a model `{name}`, and the signs of each in an error or in one that led to it."""
 
 
 def check_folder(folder: Path, name: str) -> None:
@@ -148,11 +130,13 @@ def explain(error: BaseException, name: str) -> PairError:
     for cause in _causes(error):
         if isinstance(cause, PairError):
             return type(cause)(str(cause))
-    for failure in _FAILURES:
-        if failure.explains(error):
-            return failure.of(name)
-    kind = type(error).__name__
-    return PairError(f"{name} could not be loaded because of an unexpected {kind}: try another pair.")
+    for sentence, signs in _FAILURES:
+        if any(_shows(cause, sign) for cause in _causes(error) for sign in signs):
+            kind = NoRoomError if is_out_of_memory in signs else PairError
+            return kind(sentence.format(name=name))
+    return PairError(
+        f"{name} could not be loaded because of an unexpected {type(error).__name__}: try another pair."
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -24,10 +24,10 @@ from specviz.environment import ACTIVATIONS
 from specviz.errors import PairError
 from specviz.models import hub, smollm2
 from specviz.models.checkpoint import Checkpoint, has_safetensors, read_config
-from specviz.models.failures import UNREACHABLE, check_folder, explain
+from specviz.models.failures import check_folder, explain
 from specviz.models.fused import fused_model, is_possible
 from specviz.models.layer_skip import skip_layers
-from specviz.models.pair import ModelPair, P, make_pair
+from specviz.models.pair import ModelPair, make_pair
 from specviz.models.placement import Placement, choose_placement
 from specviz.models.registry import (
     AssetSource,
@@ -61,8 +61,7 @@ def load_pair(
     prepack: bool = True,
     *,
     activations: str | None = None,
-    kind: type[P] = ModelPair,  # type: ignore[assignment]  # it is P's default
-) -> P:
+) -> ModelPair:
     """Load a pair of the registry by its key, or any other by its `PairSpec`.
 
     Settings of the process change while it runs, for all threads, and are restored: transformers and huggingface_hub
@@ -76,7 +75,6 @@ def load_pair(
         prepack: False leaves the models exactly as transformers makes them: plain weights, its own attention.
         activations: "exact" (as close to the float model as float32) or "fast" (one byte each). Matters only where quantised
             weights are read as published: on the CPU in float32. Default: SPECVIZ_CPU_ACTIVATIONS, or else "exact".
-        kind: the class of the pair.
 
     Raises:
         PairError: in one sentence: unknown key, device or dtype, hub unreachable, repository gated or missing, weights
@@ -91,7 +89,7 @@ def load_pair(
         placement = choose_placement(spec, device, dtype)
         with quiet_transformers:
             loader = _Loader(placement, prepack, _may_ask_hub(spec), fast=activations == "fast")
-            return _assemble(spec, loader, progress or silent, kind)
+            return _assemble(spec, loader, progress or silent)
     except Exception as error:
         _log.debug("loading %s failed", spec.title, exc_info=error)
         failure = explain(error, spec.title)
@@ -138,13 +136,13 @@ def _may_ask_hub(spec: PairSpec) -> bool:
             continue
         name = repository.rpartition("/")[2]
         if not online:
-            raise UNREACHABLE.of(name)
+            raise explain(ConnectionError(), name)
         if refused := hub.refusal(repository):
             raise explain(refused, name)
     return online
 
 
-def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) -> P:
+def _assemble(spec: PairSpec, loader: _Loader, report: Progress) -> ModelPair:
     """Load both models and their tokenizers, and make the pair."""
     for source, name in ((spec.drafter, spec.drafter_name), (spec.verifier, spec.verifier_name)):
         if isinstance(source, HubSource):  # refused before any weights are read
@@ -169,7 +167,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress, kind: type[P]) 
             drafter.prepare_drafting()
     report(1.0, f"{spec.title} is ready")
     about = {name: getattr(spec, name) for name in ("key", "title", "drafter_name", "verifier_name")}
-    return make_pair(drafter, verifier, tokenizer, drafter_tokenizer=drafter_tokenizer, kind=kind, **about)
+    return make_pair(drafter, verifier, tokenizer, drafter_tokenizer=drafter_tokenizer, **about)
 
 
 def _without_layers(verifier: Model, layers: range, prepack: bool) -> Model:

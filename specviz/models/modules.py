@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specviz.errors import NoRoomError
 from specviz.models.checkpoint import Checkpoint, is_quantised
-from specviz.models.failures import DAMAGED
 from specviz.models.placement import WEIGHTS_SHARE, Placement, free_gpu_memory
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.runtime.attention import group
@@ -33,7 +32,7 @@ def load_module(
         gguf: the file of its weights, where the folder has none.
 
     Raises:
-        PairError: it does not fit into memory, or weights are missing. Reading may raise other errors.
+        PairError: it does not fit into memory. Reading may raise other errors.
     """
     if gguf or is_quantised(folder):
         model = Checkpoint.read(folder, gguf).module(placement.dtype, **_device_options(placement))
@@ -49,7 +48,7 @@ def load_module(
         )
         model, found = loaded
         if found["missing_keys"]:  # transformers would fill them with random numbers
-            raise DAMAGED.of(name)
+            raise ValueError("the weights are damaged or incomplete")
     if placement.sharded and {"cpu", "disk"} & set(map(str, getattr(model, "hf_device_map", {}).values())):
         raise NoRoomError(
             f"{name} does not fit into the memory of the GPUs here: choose a smaller pair or dtype."

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypeVar  # `typing`'s has no `default` before Python 3.13
-
 from specviz.errors import PairError, quoted
 
 if TYPE_CHECKING:  # importing them takes seconds, and an unknown pair is refused without
@@ -107,9 +105,6 @@ class ModelPair:
         return self.drafter_model.runner(size, apart=apart), self.verifier_model.runner(size, apart=apart)
 
 
-P = TypeVar("P", bound=ModelPair, default=ModelPair)
-
-
 def pair_from_models(
     drafter: PreTrainedModel,
     verifier: PreTrainedModel,
@@ -120,8 +115,7 @@ def pair_from_models(
     title: str = "",
     drafter_name: str = "",
     verifier_name: str = "",
-    kind: type[P] = ModelPair,  # type: ignore[assignment]  # it is P's default
-) -> P:
+) -> ModelPair:
     """Make a pair of two loaded causal language models and the verifier's tokenizer.
 
     Both models are changed: put into eval mode, their gradients switched off.
@@ -133,7 +127,6 @@ def pair_from_models(
         drafter_tokenizer: the drafter's, where it came with its own; it must split every text as `tokenizer` does, and may
             lack ids or have further ones.
         key, title, drafter_name, verifier_name: as in `ModelPair`; a model's name is its class and size by default.
-        kind: the class of the pair.
 
     Raises:
         PairError: tokenizers that differ or that are written in Python, models on different kinds of device, a config without a
@@ -153,7 +146,6 @@ def pair_from_models(
         torch_model(drafter),
         torch_model(verifier),
         tokenizer,
-        kind=kind,
         drafter_tokenizer=drafter_tokenizer,
         key=key,
         title=title or f"{drafter_name} → {verifier_name}",
@@ -167,10 +159,9 @@ def make_pair(
     verifier: Model,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    kind: type[P],
     drafter_tokenizer: PreTrainedTokenizerBase | None = None,
     **names: str,
-) -> P:
+) -> ModelPair:
     """`pair_from_models` for models that any runner runs; `names` are the strings among the fields of a `ModelPair`."""
     from specviz.models.generation import check_is_served, end_ids
 
@@ -188,7 +179,7 @@ def make_pair(
         raise PairError(f"{small} and {large} are on different devices: put both on one.")
     generation = verifier.generation_config
     check_is_served(generation, large)
-    return kind(
+    return ModelPair(
         drafter_model=drafter,
         verifier_model=verifier,
         tokenizer=tokenizer,

@@ -149,5 +149,4 @@ def test_a_tokenizer_written_in_python_makes_no_pair(byte_level: Pair) -> None:
             title="",
             drafter_name="the drafter",
             verifier_name="the verifier",
-            kind=Pair,
         )

@@ -56,8 +56,7 @@ def read_generation_config(folder: Path) -> GenerationConfig:
 def end_ids(config: GenerationConfig) -> frozenset[int]:
     """Every id that ends a text: as in `generate`, the generation config's alone, not config.json's or the tokenizer's."""
     ends = config.eos_token_id
-    several = ends if isinstance(ends, list | tuple) else [ends]
-    return frozenset(int(it) for it in several if it is not None)
+    return frozenset() if ends is None else frozenset(ends if isinstance(ends, list | tuple) else [ends])
 
 
 def check_is_served(config: GenerationConfig, name: str) -> None:

@@ -47,12 +47,12 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
         _graft(drafter, verifier, without=stack)
         for shell, index in zip(drafter.base_model.get_submodule("layers").children(), kept, strict=True):
             _graft(shell, stack[index])
+        if any(it.is_meta for it in (*drafter.parameters(), *drafter.buffers())):
+            raise ValueError("some weights were not found")
     except Exception as error:  # layers that depend on their index: shared keys, other heads
         raise PairError(
             f"{type(verifier).__name__} has layers that depend on one another: SpecViz cannot skip some of them."
         ) from error
-    if any(it.is_meta for it in (*drafter.parameters(), *drafter.buffers())):
-        raise PairError(f"{type(verifier).__name__} keeps weights in a way that SpecViz cannot share them.")
     drafter.generation_config = copy.deepcopy(verifier.generation_config)
     return drafter.eval()
 

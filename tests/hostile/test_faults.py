@@ -44,7 +44,7 @@ import resource, sys
 for name, value in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
     resource.setrlimit(getattr(resource, name), (value, resource.getrlimit(getattr(resource, name))[1]))
 from specviz.models import smollm2
-smollm2._installed_gguf = lambda: None
+smollm2.GGUF_MEMBER = "of_no_package/model.gguf"
 from tests.support.stand_in_hub.shell import shrink
 shrink()
 """

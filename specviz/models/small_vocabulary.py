@@ -68,27 +68,10 @@ class SmallVocabulary:
         """Change `model`, which has N ids, so that it reads and scores all V tokens."""
         device = model.device
         reads, kept = self.reads.to(device), self.kept.to(device)
-        model.set_input_embeddings(_WideEmbedding(model.get_input_embeddings(), reads))
+        embedding = model.get_input_embeddings().weight.detach()[reads]
+        model.set_input_embeddings(nn.Embedding.from_pretrained(embedding))
         model.set_output_embeddings(_WideHead(model.get_output_embeddings(), kept, len(reads)))
         model.config.vocab_size = len(self.reads)
-
-
-class _WideEmbedding(nn.Module):
-    """Reads all V tokens with an embedding of N."""
-
-    reads: Tensor
-
-    def __init__(self, inner: Any, reads: Tensor) -> None:
-        super().__init__()
-        self.inner, self.num_embeddings = inner, len(reads)
-        self.register_buffer("reads", reads, persistent=False)
-
-    @property
-    def weight(self) -> Any:
-        return self.inner.weight
-
-    def forward(self, tokens: Tensor) -> Any:
-        return self.inner(self.reads[tokens])
 
 
 class _WideHead(nn.Module):

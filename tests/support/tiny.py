@@ -61,7 +61,7 @@ def tiny_model(
     config = _config(family, vocabulary_size, layers)
     config.eos_token_id = eos_token_id
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    _fill(model, seed)
+    fill(model, seed)
     if loud_from is not None:
         model.get_output_embeddings().weight.data[loud_from:] *= 10
     with quiet_transformers:
@@ -159,7 +159,7 @@ def _config(family: str, vocabulary_size: int, layers: int) -> Any:
     return AutoConfig.for_model(kind, vocab_size=vocabulary_size, **sizes, **tied, **special)
 
 
-def _fill(model: Any, seed: int) -> None:
+def fill(model: Any, seed: int) -> None:
     """Overwrite all weights: each is a mixture of noise that all seeds share and noise of this seed."""
     head = model.get_output_embeddings().weight
     for name, weight in model.named_parameters():

@@ -100,33 +100,24 @@ def test_a_checkpoint_of_the_hub_is_read_as_published(folder: Path) -> None:
     assert greedy(pair) == generated(folder)
 
 
-@pytest.mark.parametrize("change", ["environment", "broken numba", "old processor"])
-def test_where_fused_passes_cannot_run_torch_does(
-    change: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", ["environment", "broken numba", "old processor", "dtype", "plain", "small"])
+def test_where_fused_passes_cannot_run_or_are_not_asked_for_torch_does(
+    why: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: dict[str, Any] = {"dtype": "bfloat16" if why == "dtype" else "auto", "prepack": why != "plain"}
     make(folder, "qwen2", "BF16")
-    if change == "environment":
+    if why == "environment":
         monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
-    elif change == "broken numba":
+    elif why == "broken numba":
         monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
-    else:
+    elif why == "old processor":
         monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
-    pair = pair_of(folder)
+    elif why == "small":
+        tiny_model("llama", 300, 1, folder, dtype=torch.float32)
+    pair = pair_of(folder, **asked)
     assert kinds(pair) == {TorchModel}
-    assert greedy(pair) == generated(folder)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_who_asks_for_another_dtype_or_plain_models_gets_torch(dtype: str, folder: Path) -> None:
-    make(folder)
-    pair = pair_of(folder, dtype=dtype, prepack=dtype != "float32")
-    assert kinds(pair) == {TorchModel}
-    assert pair.drafter.dtype == pair.dtype == getattr(torch, dtype)
-
-
-def test_small_sizes_run_on_torch(folder: Path) -> None:
-    tiny_model("llama", 300, 1, folder, dtype=torch.float32)
-    assert kinds(pair_of(folder)) == {TorchModel}
+    assert pair.drafter.dtype == pair.dtype == (torch.bfloat16 if why == "dtype" else torch.float32)
+    assert why == "dtype" or greedy(pair) == generated(folder)
 
 
 _OLD = {"rope_parameters": "absent"}
@@ -191,6 +182,10 @@ def _cast(dtype: torch.dtype, dimensions: int, names: str = "") -> Callable[[Sta
     }
 
 
+def _without_prefix(state: State) -> State:
+    return {name.removeprefix("model."): state.pop(name) for name in list(state)}
+
+
 _EDITS: dict[str, tuple[Callable[[State], State], type]] = {
     "another head": (lambda state: {"lm_head.weight": noise(300, 192)}, TorchModel),
     "the same head": (
@@ -202,6 +197,7 @@ _EDITS: dict[str, tuple[Callable[[State], State], type]] = {
     "matrices in float8": (_cast(torch.float8_e4m3fn, 2), TorchModel),
     "norms in float16": (_cast(torch.float16, 1), FusedModel),
     "two formats in a product": (_cast(torch.bfloat16, 2, "k_proj"), TorchModel),
+    "names without the prefix": (_without_prefix, TorchModel),
 }
 
 
@@ -214,18 +210,6 @@ def test_tensors_count_as_transformers_counts_them(edit: str, folder: Path) -> N
     pair = pair_of(folder)
     assert type(pair.verifier_model) is runner
     assert greedy(pair) == generated(folder)
-
-
-def test_names_without_the_prefix_are_those_that_transformers_knows(folder: Path) -> None:
-    make(folder, "llama")
-
-    def rename(state: State) -> None:
-        for name in list(state):
-            state[name.removeprefix("model.")] = state.pop(name)
-
-    change(folder, rename)
-    assert type(pair_of(folder).verifier_model) is TorchModel
-    assert greedy(pair_of(folder)) == generated(folder)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +238,7 @@ def test_a_quantised_checkpoint_that_lacks_a_tensor_is_refused(folder: Path) -> 
     assert "Small are damaged or incomplete" in refusal(spec_of(folder, folder))
 
 
-def test_a_missing_shard_is_refused_and_one_file_goes_before_an_index(runner: type, folder: Path) -> None:
+def test_a_missing_shard_is_refused_and_one_file_goes_before_an_index(folder: Path) -> None:
     published("llama", "F32", seed=1, vocabulary=300).save(folder, 300_000)
     assert greedy(pair_of(folder)) == generated(folder)
     next(iter(sorted(folder.glob("model-*.safetensors")))).unlink()

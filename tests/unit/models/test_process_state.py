@@ -80,8 +80,10 @@ def test_silence_that_overlaps_ends_with_the_last_as_it_was(bars: bool, hub_bars
             with quiet_transformers:
                 pass
             assert transformers_logging.get_verbosity() == transformers_logging.ERROR
-            assert not transformers_logging.is_progress_bar_enabled()
-            assert are_progress_bars_disabled()
+            assert (transformers_logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == (
+                False,
+                True,
+            )
         assert process_state() == before
     finally:
         switch(True, True)

@@ -192,16 +192,13 @@ def _differences(model: Any, runner: Runner) -> Tensor:
     lengths = torch.tensor([[longest], [longest - 2]], device=device)
     prompt = positions[:, :longest]
     runner.admit([0, 1], count)
-    try:
-        runner.read(tokens[:, :longest], prompt, visible=longest, valid=prompt < lengths)
-        result = []
-        for ids, start, width in ((wrong, 0, 4), (tokens, 0, 4), (tokens, 4, 1), (tokens, 5, 1)):
-            at = lengths + start + torch.arange(width, device=device)
-            logits = runner.forward(ids.gather(1, at), at, visible=longest + start + width)
-            if ids is tokens:
-                own = expected.gather(1, at[..., None].expand(-1, -1, expected.shape[-1]))
-                difference = (logits.double() - own).abs().amax(-1) / own.std(-1)
-                result.append(difference.nan_to_num(nan=torch.inf))
-    finally:
-        runner.clear()
+    runner.read(tokens[:, :longest], prompt, visible=longest, valid=prompt < lengths)
+    result = []
+    for ids, start, width in ((wrong, 0, 4), (tokens, 0, 4), (tokens, 4, 1), (tokens, 5, 1)):
+        at = lengths + start + torch.arange(width, device=device)
+        logits = runner.forward(ids.gather(1, at), at, visible=longest + start + width)
+        if ids is tokens:
+            own = expected.gather(1, at[..., None].expand(-1, -1, expected.shape[-1]))
+            difference = (logits.double() - own).abs().amax(-1) / own.std(-1)
+            result.append(difference.nan_to_num(nan=torch.inf))
     return torch.cat(result, 1)

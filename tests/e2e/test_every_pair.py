@@ -44,7 +44,7 @@ def test_python_writes_what_generate_writes_while_loading_reports_progress(
 ) -> None:
     """Law 5, on fused passes where the architecture has them."""
     expected, python = written[key]["generate"], written[key]["python"]
-    assert python.get("runner") == ("FusedModel" if key in FUSED else "TorchModel"), python
+    assert python["runner"] == ("FusedModel" if key in FUSED else "TorchModel")
     assert (python["ids"], python["text"]) == (expected["ids"], expected["text"])
     assert python["sampled_ended"]
     assert key in UNRELATED or 0 < python["accepted"] < 1

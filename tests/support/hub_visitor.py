@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from gradio_client.exceptions import AppError
 
 from tests.support.stand_in_hub import StandInHub
 from tests.support.stand_in_hub.served import SECONDS
+from tests.support.stand_in_hub.server import tag
 
 PROMPT = "Why is the sky blue?"
 SETTINGS: dict[str, Any] = {"method": "speed", "lenience": 0, "temperature": 0, "seed": 1}
@@ -60,10 +60,5 @@ class Visitor:
     def unfinished(self) -> list[Path]:
         """Cached files that differ from the hub's: a whole file is named by its own hash."""
         blobs = [file for file in (self.home / "hub").glob("models--*/blobs/*") if file.is_file()]
-        return [file for file in blobs if file.name not in _hashes(file)]
-
-
-def _hashes(file: Path) -> set[str]:
-    content = file.read_bytes()
-    git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    return {hashlib.sha256(content).hexdigest(), git}
+        names = {file: {tag(file.read_bytes(), is_large) for is_large in (False, True)} for file in blobs}
+        return [file for file in blobs if file.name not in names[file]]

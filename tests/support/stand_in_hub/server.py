@@ -260,11 +260,15 @@ def _is_large(name: str) -> bool:
 
 
 def _tag(file: Path) -> str:
-    """The name of a file in the cache: git's id; of a large one, its sha256."""
-    content = file.read_bytes()
-    if _is_large(file.name):
-        return hashlib.sha256(content).hexdigest()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    """The name of a file in a client's cache."""
+    return tag(file.read_bytes(), _is_large(file.name))
+
+
+def tag(content: bytes, is_large: bool) -> str:
+    """The name of a content in a client's cache: git's id, or the sha256 of a large one."""
+    return (
+        hashlib.sha256(content) if is_large else hashlib.sha1(b"blob %d\0" % len(content) + content)
+    ).hexdigest()
 
 
 def _entry(file: Path) -> dict[str, Any]:

@@ -16,17 +16,10 @@ from specviz.models.registry import HubSource, PairSpec
 ROOT = Path(__file__).parents[3]
 
 
-def spec_of(drafter: Path, verifier: Path, **fields: Any) -> PairSpec:
+def spec_of(drafter: Path, verifier: Path) -> PairSpec:
     """A pair of two folders."""
-    names = {
-        "key": "disk",
-        "title": "Disk pair",
-        "drafter_name": "Small",
-        "verifier_name": "Large",
-        "about": "",
-    }
-    sources = {"drafter": HubSource(str(drafter)), "verifier": HubSource(str(verifier))}
-    return PairSpec(**names | sources | {"drafter_parameters": 1, "verifier_parameters": 1} | fields)
+    sources = HubSource(str(drafter)), HubSource(str(verifier))
+    return PairSpec("disk", "Disk pair", *sources, "Small", "Large", 1, 1, "")
 
 
 def refusal(key: str | PairSpec = "disk", **options: Any) -> str:

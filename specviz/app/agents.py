@@ -14,8 +14,8 @@ from specviz.app import api
 from specviz.app.answers import FIGURES, METRICS, PARTING, SO_FAR, TRACE, WAITING
 from specviz.app.components.scripted_html import TEMPLATES
 from specviz.app.look import DESCRIPTION
-from specviz.app.openai_errors import PATH
-from specviz.app.openai_routes import refusal
+from specviz.app.openai_routes import openai_refusal
+from specviz.app.refusals import OPENAI_PATH
 from specviz.compat.gradio import API_PREFIX, TOOLS_PATH, page_address
 from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.serving.limits import Limits
@@ -36,7 +36,7 @@ def agents_route(page: gr.Blocks, limits: Limits) -> Route:
             root=root,
             calls=f"{root}{API_PREFIX}",
             tools=f"{root}{TOOLS_PATH}/" if page.mcp_server else "",
-            openai="" if refusal() else f"{root}{PATH}".rstrip("/"),
+            openai="" if openai_refusal() else f"{root}{OPENAI_PATH}".rstrip("/"),
             endpoints={each.__name__: inspect.getdoc(each) for each in endpoints},
             arguments={each.__name__: _arguments(each.__name__, limits) for each in endpoints},
             fields=SO_FAR | WAITING | METRICS | FIGURES | TRACE,

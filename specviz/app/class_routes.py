@@ -47,7 +47,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
             last_step=LAST_STEP,
             seconds=POLL_SECONDS,
             module=module_address("class/class"),
-            css=f"{font_faces()}\n{style(('shared/shared', 'class/class'))}",
+            css=f"{font_faces()}\n{style('shared/shared', 'class/class')}",
         )
         return HTMLResponse(content, headers=_QUIET)
 

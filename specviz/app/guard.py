@@ -6,29 +6,29 @@ what was sent. `GuardedBlocks` are Blocks whose events fail with one sentence.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
 import gradio as gr
+from anyio import move_on_after
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.clients import Clients
-from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts, path_of
-from specviz.app.openai_errors import OpenAIErrors
+from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts
 from specviz.app.page_cache import PageCache
+from specviz.app.refusals import path_of, refusal
 from specviz.compat import gradio as compat
 from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.errors import SpecvizError, quoted
@@ -54,6 +54,8 @@ TOO_LARGE = f"A request may have {MAX_BODY} bytes here."
 NO_ANSWER = (
     f"There is no such answer here: it was fetched before, or nobody read it for {UNREAD_SECONDS:g} s."
 )
+CROWDED = "Too much is being sent to this server at once: try again in a moment."
+TOO_SLOW = f"The body of a request must arrive within {BODY_SECONDS} s: send it again."
 UNFIT = "This server cannot read the request; nothing was done."
 
 _OWN_ADDRESSES = (
@@ -70,7 +72,6 @@ _UNKNOWN = re.compile(r"Parameter `(.*)` is not a valid key-word argument", re.D
 _MISSING = re.compile(r"No value provided for required argument: (\w+)")
 _HOST = re.compile(r"[\w.-]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?", re.ASCII)
 _SCHEME = re.compile(r"https?|wss?", re.ASCII)
-_REFUSED_CODING = re.compile(rb"q=0(\.0{0,3})?", re.IGNORECASE)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
@@ -79,13 +80,12 @@ def guarded(routes: Sequence[BaseRoute], hosts: Hosts = EVERY_HOST) -> dict[str,
     return {
         "routes": routes,
         "middleware": [
-            Middleware(OpenAIErrors),
             Middleware(Clients),
             Middleware(Guard),
             Middleware(HostCheck, hosts),
             Middleware(PageCache),
         ],
-        "exception_handlers": {RequestValidationError: _unfit},
+        "exception_handlers": {RequestValidationError: _unfit, 405: _not_allowed},
     }
 
 
@@ -95,187 +95,134 @@ class Guard:
     def __init__(self, app: ASGIApp) -> None:
         """Wrap `app`."""
         self._app = app
-        self._held = _Held()
+        self._held = 0  # bytes, of all bodies, that count towards `MAX_BODIES`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if refusal := _refused(scope):
-            await refusal(scope, receive, send)
-            return
-        exchange = _Exchange(scope, receive, send, self._held)
-        token = failed_status.set(exchange.failing)
+        begun, failing = False, dict[str, int]()
+
+        async def forward(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                if message["status"] == 500 and _EVENT.search(scope["path"]):
+                    message = {**message, **failing}
+            elif message.get("body") == compat.NO_ANSWER:
+                message = {**message, "body": compat.NO_ANSWER.replace(b"404: Not Found", NO_ANSWER.encode())}
+            await send(message)
+
+        token = failed_status.set(failing)
         try:
-            await self._app(scope, exchange.receive, exchange.send)
-            exchange.check()
+            _check_head(scope)
+            async with self._read(receive) as read:
+                await self._app(scope, read, forward)
+        except _RefusalError as error:
+            await refusal(scope, error.status, str(error))(scope, receive, send)
         except Exception as error:
-            await exchange.fail(error)
+            # For an unknown session, gradio raises HTTPException when the stream has begun: too late for an error answer.
+            is_usual = isinstance(error.__cause__ or error, HTTPException | ClientDisconnect)
+            misnamed = _misnamed(error, scope["path"])
+            if not is_usual and not misnamed:
+                log.warning("a request failed in gradio", exc_info=error)
+            if begun:
+                with contextlib.suppress(Exception):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            elif not isinstance(error, ClientDisconnect):
+                await refusal(scope, 400, misnamed or UNFIT)(scope, receive, send)
         finally:
-            exchange.release()
             failed_status.reset(token)
 
-
-class _Held:
-    """The number of bytes, of all bodies, that count towards `MAX_BODIES`."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-class _Exchange:
-    def __init__(self, scope: Scope, receive: Receive, send: Send, held: _Held) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        self._held = held
-        self._length = 0
-        self._whole = False
-        self._ends: float | None = None
-        self._broken: _BodyError | None = None
-        self._begun = False
-        self.failing: dict[str, int] = {}
-
-    async def receive(self) -> Message:
-        if self._whole:
-            return await self._receive()
+    @contextlib.asynccontextmanager
+    async def _read(self, receive: Receive) -> AsyncIterator[Receive]:
+        """Read the whole body, within the limits; yields a `receive` that begins with it."""
+        parts, length, held, more = [], 0, 0, True
         try:
-            return self._count(await self._next())
-        except _BodyError as error:
-            self._broken = error
-            raise
+            with move_on_after(BODY_SECONDS) as in_time:
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    parts.append(message.get("body", b""))
+                    length, more = length + len(parts[-1]), message.get("more_body", False)
+                    counted = max(0, length - SMALL_BODY)
+                    self._held, held = self._held + counted - held, counted
+                    if length > MAX_BODY:
+                        raise _RefusalError(413, TOO_LARGE)
+                    if self._held > MAX_BODIES:
+                        raise _RefusalError(503, CROWDED)
+            if in_time.cancelled_caught:
+                raise _RefusalError(408, TOO_SLOW)
+            unread: list[Message] = [{"type": "http.request", "body": b"".join(parts)}]
 
-    def _count(self, message: Message) -> Message:
-        self._whole = not message.get("more_body", False)
-        before = self._counted
-        self._length += len(message.get("body", b""))
-        self._held.bytes += self._counted - before
-        if self._length > MAX_BODY:
-            raise _BodyError(413, TOO_LARGE)
-        if self._held.bytes > MAX_BODIES:
-            raise _BodyError(503, "Too much is being sent to this server at once: try again in a moment.")
-        return message
+            async def read() -> Message:
+                return unread.pop() if unread else await receive()
 
-    async def _next(self) -> Message:
-        if self._scope["method"] in ("GET", "HEAD"):
-            return await self._receive()  # starlette calls this to check for a disconnect, without waiting
-        now = asyncio.get_running_loop().time()
-        self._ends = self._ends or now + BODY_SECONDS
-        try:
-            return await asyncio.wait_for(self._receive(), self._ends - now)
-        except (TimeoutError, asyncio.TimeoutError):
-            sentence = f"The body of a request must arrive within {BODY_SECONDS} s: send it again."
-            raise _BodyError(408, sentence) from None
-
-    @property
-    def _counted(self) -> int:
-        return max(0, self._length - SMALL_BODY)
-
-    def release(self) -> None:
-        """Stop counting this body."""
-        self._held.bytes -= self._counted
-        self._length = 0
-
-    def check(self) -> None:
-        """Raise the error that stopped the reading of the body, if the app has swallowed it."""
-        if self._broken and not self._begun:
-            raise self._broken
-
-    async def send(self, message: Message) -> None:
-        if self._broken and not self._begun:
-            return  # FastAPI turns any error while reading a body into "cannot be parsed"; drop that answer
-        if message["type"] == "http.response.start":
-            self._begun = True
-            if message["status"] == 500 and _EVENT.search(self._scope["path"]):
-                message = {**message, **self.failing}
-        elif message.get("body") == compat.NO_ANSWER:
-            message = {**message, "body": compat.NO_ANSWER.replace(b"404: Not Found", NO_ANSWER.encode())}
-        await self._send(message)
-
-    async def fail(self, error: Exception) -> None:
-        """Answer in place of gradio, or end the answer that gradio has begun."""
-        if self._begun:
-            # For an unknown session, gradio raises HTTPException when the stream has begun: too late for an error answer.
-            if not isinstance(error.__cause__ or error, HTTPException | ClientDisconnect):
-                log.warning("an answer broke off", exc_info=error)
-            with contextlib.suppress(Exception):
-                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-            return
-        if isinstance(error, ClientDisconnect):
-            return
-        if isinstance(error, _BodyError):
-            answer = _answer(error.status, str(error))
-        else:
-            misnamed = _misnamed(error, self._scope["path"])
-            if not misnamed and not isinstance(error, HTTPException):
-                log.warning("a request failed in gradio", exc_info=error)
-            answer = _answer(400, misnamed or UNFIT)
-        await answer(self._scope, self._receive, self._send)
+            yield read
+        finally:
+            self._held -= held
 
 
-def _misnamed(error: Exception, path: str) -> str:
-    """The sentence about an unknown endpoint, or an unknown or missing argument, if that is why gradio failed; otherwise ""."""
-    if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
-        name = quoted(found[1]).encode("ascii", "replace").decode()
-        return f"There is no endpoint {name} here; {compat.API_PREFIX}/info lists those that there are."
-    if not isinstance(error, TypeError):
-        return ""
-    if found := _UNKNOWN.match(str(error)):
-        name = quoted(found[1]).encode("ascii", "replace").decode()
-        return f"There is no argument {name} here: leave it out; {compat.API_PREFIX}/info lists those that there are."
-    if found := _MISSING.match(str(error)):
-        return f"The argument {found[1][:60]} is missing: give it a value."
-    return ""
-
-
-class _BodyError(Exception):
-    """Reading of a body was stopped; `status` is the status to answer."""
+class _RefusalError(Exception):
+    """A request is refused with `status`."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-def _refused(scope: Scope) -> Response | None:
-    """The answer to a request that gradio must not see, or None."""
+def _misnamed(error: Exception, path: str) -> str:
+    """The sentence about an unknown endpoint, or an unknown or missing argument, if that is why gradio failed; otherwise ""."""
+    listed = f"{compat.API_PREFIX}/info lists those that there are."
+    if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
+        return f"There is no endpoint {_ascii(quoted(found[1]))} here; {listed}"
+    if not isinstance(error, TypeError):
+        return ""
+    if found := _UNKNOWN.match(str(error)):
+        return f"There is no argument {_ascii(quoted(found[1]))} here: leave it out; {listed}"
+    if found := _MISSING.match(str(error)):
+        return f"The argument {found[1][:60]} is missing: give it a value."
+    return ""
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "replace").decode()
+
+
+def _check_head(scope: Scope) -> None:
+    """Refuse a request that gradio must not see, and remove headers on which it fails."""
     path = path_of(scope)
     if not _ANSWERED.fullmatch(path) or "\0" in path:
-        return JSONResponse({"detail": "Not Found"}, 404)
+        raise _RefusalError(404, "Not Found")
     headers = Headers(scope=scope)
     for name, pattern in (("host", _HOST), ("x-forwarded-host", _HOST), ("x-forwarded-proto", _SCHEME)):
         parts = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
         if not all(map(pattern.fullmatch, parts)):
-            return _answer(400, f"The header {name} is malformed.")
-    # Gradio fails on other forms of these fields, and it compresses even for clients that refuse that by "gzip;q=0".
+            raise _RefusalError(400, f"The header {name} is malformed.")
     scope["headers"] = [
-        (name, _accepted(value) if name == b"accept-encoding" else value)
+        (name, value)
         for name, value in scope["headers"]
         if name != b"x-gradio-server"
         and not (name == b"range" and not _RANGE.fullmatch(value.decode("latin-1")))
     ]
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > MAX_BODY:
-        return _answer(413, TOO_LARGE)
-    return None
-
-
-def _accepted(codings: bytes) -> bytes:
-    """The Accept-Encoding header without the codings that it refuses (q=0)."""
-    parts = [(each, each.partition(b";")[2].strip()) for each in codings.split(b",")]
-    return b",".join(each for each, weight in parts if not _REFUSED_CODING.fullmatch(weight))
-
-
-def _answer(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse(
-        {"detail": sentence}, status, {"Connection": "close"} if status in (408, 413, 503) else None
-    )
+        raise _RefusalError(413, TOO_LARGE)
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
     """Answer 422 and say what is wrong with a body or a query, without repeating its content."""
     found = cast(RequestValidationError, error).errors()[:3]
     said = [f"{'.'.join(str(part)[:40] for part in each['loc'])}: {each['type']}" for each in found]
-    sentence = f"The request is not what this address takes ({'; '.join(said)})."
-    return _answer(422, sentence.encode("ascii", "replace").decode())
+    return refusal(
+        request.scope, 422, _ascii(f"The request is not what this address takes ({'; '.join(said)}).")
+    )
+
+
+async def _not_allowed(request: Request, error: Exception) -> Response:
+    return refusal(request.scope, 405, "Method Not Allowed")
 
 
 class GuardedBlocks(compat.LastingBlocks):

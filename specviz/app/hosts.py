@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from specviz.app.refusals import refusal
 from specviz.environment import HOSTS, on_space
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -57,7 +57,7 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         sentence = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else ""
-        answer = JSONResponse({"detail": sentence}, 403) if sentence else self._app
+        answer = refusal(scope, 403, sentence) if sentence else self._app
         await answer(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> str:
@@ -71,11 +71,6 @@ class HostCheck:
         if origin is not None and (not (site := _name(origin)) or site not in {host, *self._hosts.names}):
             return FOREIGN_SITE
         return ""
-
-
-def path_of(scope: Scope) -> str:
-    """The path of a request, without the prefix under which a proxy serves the page."""
-    return str(scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")))
 
 
 def _name(address: str) -> str:

@@ -21,7 +21,7 @@ ICON = STATIC / "page/icon.svg"
 
 def css() -> str:
     """Style of the page. Gradio limits it to its own container."""
-    return "\n".join((style(["page/page", "page/settings", "page/compare"]), menu_style("method")))
+    return "\n".join((style("page/page", "page/settings", "page/compare"), menu_style("method")))
 
 
 # ---- fonts
@@ -193,7 +193,7 @@ def head() -> str:
         description=DESCRIPTION,
         base=f"https://{host}/" if host else "",
         static=static_address(),
-        css="\n".join((font_faces(), compat.STYLE, style(["page/head"]))),
+        css="\n".join((font_faces(), compat.STYLE, style("page/head"))),
         script=compat.SCRIPT + (STATIC / "page/head.js").read_text(encoding="utf-8"),
         light=colours("light"),
         dark=colours("dark"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.app.api import check_kind
-from specviz.app.openai_errors import ParameterError
+from specviz.app.refusals import ParameterError
 from specviz.errors import RequestError, quoted
 from specviz.schema.settings import SETTINGS, Request, arguments
 from specviz.serving.limits import Limits

@@ -19,9 +19,9 @@ from starlette.types import Message, Receive, Scope, Send
 from specviz.app.api import follow, pairs
 from specviz.app.clients import client_address
 from specviz.app.openai_answer import Answer
-from specviz.app.openai_errors import PATH, ParameterError, error_answer
 from specviz.app.openai_request import CHAT, TEXT, Asked, blaming, read
 from specviz.app.openai_text import Piece, joined
+from specviz.app.refusals import OPENAI_PATH, ParameterError, openai_error, refusal
 from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.engine.events import Loading, Waiting
 from specviz.environment import OPENAI, on_space
@@ -56,7 +56,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
             if each["id"] == request.path_params["model"]:
                 return JSONResponse(each)
         raise ParameterError(
-            f"There is no such model here; {PATH}models lists those that can be used.", "model", 404
+            f"There is no such model here; {OPENAI_PATH}models lists those that can be used.", "model", 404
         )
 
     def completions(kinds: dict[str, Any]) -> Endpoint:
@@ -82,14 +82,14 @@ def openai_routes(service: Service) -> list[BaseRoute]:
         return complete
 
     return [
-        Route(f"{PATH}models", _answered(models)),
-        Route(f"{PATH}models/{{model}}", _answered(model)),
-        Route(f"{PATH}completions", _answered(completions(TEXT)), methods=["POST"]),
-        Route(f"{PATH}chat/completions", _answered(completions(CHAT)), methods=["POST"]),
+        Route(f"{OPENAI_PATH}models", _answered(models)),
+        Route(f"{OPENAI_PATH}models/{{model}}", _answered(model)),
+        Route(f"{OPENAI_PATH}completions", _answered(completions(TEXT)), methods=["POST"]),
+        Route(f"{OPENAI_PATH}chat/completions", _answered(completions(CHAT)), methods=["POST"]),
     ]
 
 
-def refusal() -> str:
+def openai_refusal() -> str:
     """Why this server does not serve OpenAI's clients, or ""."""
     if zerogpu.active():
         return "OpenAI's clients cannot use this server, which borrows a GPU for each visitor of its page: use the page, or gradio_client."
@@ -104,12 +104,12 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 
     async def answered(request: Request) -> Response:
         await request.body()  # outside the try: if the body cannot be read, the guard answers
-        if reason := refusal():
-            return JSONResponse({"detail": reason}, 404)
+        if reason := openai_refusal():
+            return refusal(request.scope, 404, reason)
         try:
             return await endpoint(request)
         except Exception as error:
-            return JSONResponse(*error_answer(error))
+            return JSONResponse(*openai_error(error))
 
     return answered
 
@@ -156,7 +156,7 @@ async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) 
                 yield _BEAT
             item = await anext(items, None)
     except Exception as error:
-        yield _line(error_answer(error)[0])
+        yield _line(openai_error(error)[0])
     yield "data: [DONE]\n\n"
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from specviz.app.components.address import Address
+from specviz.app.components.frame import Address
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.controls import address_module, describe_method
 from specviz.app.link import Link, parse_link

@@ -14,13 +14,12 @@ from specviz.app.agents import agents_route
 from specviz.app.answers import SCHEMAS
 from specviz.app.api import check_arguments, offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
-from specviz.app.classroom import Classroom
+from specviz.app.classroom import POLL_SECONDS, Classroom
 from specviz.app.clients import client_address, network_of
-from specviz.app.components.address import Address
-from specviz.app.components.bar import Bar
-from specviz.app.components.invitation import InvitationLine
+from specviz.app.components.frame import Address, Bar, InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
 from specviz.app.components.payoff_view import PayoffView
+from specviz.app.components.race import recorded_race
 from specviz.app.components.wrong_engines_view import WrongEnginesView
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
@@ -32,7 +31,6 @@ from specviz.app.opening import wire_opening
 from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
-from specviz.app.tabs.idea import idea_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head, structure_tools
 from specviz.compat.gradio_answers import Answers
@@ -58,11 +56,11 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         Bar(elem_id="bar")
         address = Address(elem_id="address")
         if classroom:
-            InvitationLine(elem_id="invitation")
+            InvitationLine(seconds=POLL_SECONDS, elem_id="invitation")
         banner = gr.HTML(visible=False, elem_id="link-banner")
         with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
             with gr.Tab("The idea", id="idea"):
-                idea_tab()
+                recorded_race()
             with gr.Tab("One run", id="generate"), gr.Column(elem_id="one-run"):
                 generate = generate_tab(page, service)
             with gr.Tab("Compare methods", id="compare"):

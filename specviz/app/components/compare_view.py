@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.app.components.lenience_track import sweep_scales
-from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
+from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, Pane
 from specviz.app.menu import method_menu
 from specviz.core.methods import METHODS
@@ -31,11 +31,8 @@ class CompareView(ScriptedHTML):
     {"type": "recorded", "key", "machine"} before its first line: then the runs replay on one clock.
     """
 
-    TEMPLATE = template("compare_view/compare_view")
-    CSS = style(
-        ("shared/shared", "trace_view/trace_view", "trace_view/inspector", "compare_view/compare_view")
-    )
     MODULE = "compare_view/compare_view"
+    STYLES = ("trace_view/trace_view", "trace_view/inspector", "compare_view/compare_view")
 
     def __init__(self, value: str = "", *, group: str = "", **kwargs: Any) -> None:
         """Make a view.
@@ -65,8 +62,6 @@ class Panes(ScriptedHTML):
     An `input` event tells that a visitor has changed them; a `select` event, with a key, requests a recorded comparison.
     """
 
-    TEMPLATE = template("compare_view/presets")
-    CSS = style(("shared/shared", "compare_view/presets"))
     MODULE = "compare_view/presets"
 
     def preprocess(self, payload: Any) -> list[dict[str, Any]]:  # type: ignore[override]

@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.analysis.sweep.scale import EVEN, FLAT, recorded_scales
-from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS, get_method
 
@@ -34,8 +34,6 @@ def lenience_value(method: str, lenience: float | None = None) -> str:
 class LenienceTrack(ScriptedHTML):
     """A slider for the lenience. `lenience_value` makes its value."""
 
-    TEMPLATE = template("lenience_track/lenience_track")
-    CSS = style(("shared/shared", "lenience_track/lenience_track"))
     MODULE = "lenience_track/lenience_track"
 
     def __init__(

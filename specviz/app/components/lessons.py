@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from specviz.app.components.scripted_html import ScriptedHTML, method_words, style, template
+from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, query_of
 from specviz.errors import SpecvizError
 from specviz.lessons.lesson import BrokenLesson, Lesson
@@ -27,9 +27,8 @@ ADDRESS = "lessons"
 class Playground(ScriptedHTML):
     """Six words with two distributions that can be dragged, and what each method does with them."""
 
-    TEMPLATE = template("playground/playground")
-    CSS = style(("shared/shared", "shared/range", "playground/playground"))
     MODULE = "playground/playground"
+    STYLES = ("shared/range", "playground/playground")
 
     def __init__(self, **kwargs: Any) -> None:
         """Make one; `kwargs` as for `ScriptedHTML`."""
@@ -39,9 +38,8 @@ class Playground(ScriptedHTML):
 class LessonPlayer(ScriptedHTML):
     """The list of lessons, and the open lesson, which fills the screen."""
 
-    TEMPLATE = '<div class="specviz sl-lessons"></div>'
-    CSS = style(("shared/shared", "race/race", "trace_view/inspector", "lesson/lesson"))
     MODULE = "lesson/lesson"
+    STYLES = ("race/race", "trace_view/inspector", "lesson/lesson")
 
     def __init__(self, lessons: Lessons, **kwargs: Any) -> None:
         """Offer `lessons`; `kwargs` as for `ScriptedHTML`."""

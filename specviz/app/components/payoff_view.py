@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from specviz.analysis.payoff import measurements
-from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.marks import chart_marks
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 
@@ -14,9 +14,8 @@ from specviz.schema.settings import MAX_DRAFT_LENGTH
 class PayoffView(ScriptedHTML):
     """Sliders for the share kept and the costs, the curve they give, and the recorded measurements to start from."""
 
-    TEMPLATE = template("payoff_view/payoff_view")
-    CSS = style(("shared/shared", "shared/chart", "shared/range", "payoff_view/payoff_view"))
     MODULE = "payoff_view/payoff_view"
+    STYLES = ("shared/chart", "shared/range", "payoff_view/payoff_view")
 
     def __init__(self, **kwargs: Any) -> None:
         """Make one; `kwargs` as for `ScriptedHTML`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specviz.app.components.scripted_html import ScriptedHTML, style
+from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.rules import rule_words
 from specviz.core.methods import METHODS, OWN_RULE
 
@@ -12,9 +12,8 @@ from specviz.core.methods import METHODS, OWN_RULE
 class RuleField(ScriptedHTML):
     """A text field for a rule; the value is the text, at first the registry's example."""
 
-    TEMPLATE = '<div class="specviz sr-host"></div>'
-    CSS = style(("shared/shared",))
     MODULE = "rule_field/rule_field"
+    STYLES = ()
 
     def __init__(self, **kwargs: Any) -> None:
         """Make one; `kwargs` as for `ScriptedHTML`."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,14 +22,9 @@ TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
 """Templates of whole pages and of the page's head. Gradio renders the templates of components itself."""
 
 
-def template(name: str) -> str:
-    """The markup in `static/<name>.html`."""
-    return _read(f"{name}.html")
-
-
-def style(names: Sequence[str]) -> str:
+def style(*names: str) -> str:
     """The style sheets `static/<name>.css`, joined in this order."""
-    return "\n".join(_read(f"{name}.css") for name in names)
+    return "\n".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in names)
 
 
 def module_address(name: str) -> str:
@@ -42,10 +36,6 @@ def module_address(name: str) -> str:
 def static_address() -> str:
     """The address of the folder `static/`, relative to the page's."""
     return served_address(STATIC)
-
-
-def _read(name: str) -> str:
-    return (STATIC / name).read_text(encoding="utf-8")
 
 
 def method_words() -> dict[str, dict[str, Any]]:
@@ -82,19 +72,26 @@ import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(elemen
 
 
 class ScriptedHTML(gr.HTML):
-    """Base class. A subclass sets its markup, its style and its module.
+    """Base class. A subclass names its module; its markup is beside the module, as is its style unless it names others.
 
     The module exports `mount(element, { props, trigger, watch })`, which gradio calls once. `props` has the component's properties
     and its value, `trigger` fires an event, and `watch("value", …)` reports new values. The value is a string for the module, never
     markup; None and "" stand for the empty component.
     """
 
-    TEMPLATE: ClassVar[str]
-    CSS: ClassVar[str]
     MODULE: ClassVar[str]
     """Path of the module in `static/`, without the extension."""
+    STYLES: ClassVar[tuple[str, ...] | None] = None
+    """Paths of its style sheets beside `shared/shared`, in order; None is the one beside the module."""
+    TEMPLATE: ClassVar[str]
+    CSS: ClassVar[str]
     OWN_EVENTS: ClassVar[tuple[str, ...]] = ()
     """Events in addition to gradio's."""
+
+    def __init_subclass__(cls) -> None:
+        """Read the subclass's markup and style."""
+        cls.TEMPLATE = (STATIC / f"{cls.MODULE}.html").read_text(encoding="utf-8")
+        cls.CSS = style("shared/shared", *((cls.MODULE,) if cls.STYLES is None else cls.STYLES))
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
         """Make a component; `kwargs` are further arguments of `gr.HTML`, and the module's props."""

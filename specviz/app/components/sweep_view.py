@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specviz.analysis.sweep.results import FIGURES
-from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.marks import chart_marks
 
 
@@ -17,9 +17,8 @@ class SweepView(ScriptedHTML):
     settings of a live sweep.
     """
 
-    TEMPLATE = template("sweep_view/sweep_view")
-    CSS = style(("shared/shared", "shared/chart", "sweep_view/sweep_view"))
     MODULE = "sweep_view/sweep_view"
+    STYLES = ("shared/chart", "sweep_view/sweep_view")
     OWN_EVENTS = ("choose", "show", "open", "own")
 
     def __init__(self, value: str = "", *, card: str = "", **kwargs: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specviz.analysis.wrong_engines import EXAMPLE, WRONG, Floats, Rule, bias
-from specviz.app.components.scripted_html import ScriptedHTML, style, template
+from specviz.app.components.scripted_html import ScriptedHTML
 
 WORDS = ("sea", "light", "storm", "fog", "ship", "wind")
 """The words of the example."""
@@ -19,8 +19,6 @@ _DIGITS = 12
 class WrongEnginesView(ScriptedHTML):
     """A card for each wrong engine: its rule, its report, and its exact probabilities beside the right ones."""
 
-    TEMPLATE = template("wrong_engines/wrong_engines")
-    CSS = style(("shared/shared", "wrong_engines/wrong_engines"))
     MODULE = "wrong_engines/wrong_engines"
 
     def __init__(self, **kwargs: Any) -> None:

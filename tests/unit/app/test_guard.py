@@ -43,17 +43,6 @@ def test_a_wrong_argument_hears_its_name(body: dict[str, Any], words: str, addre
     assert len(answer.text) < 300
 
 
-@pytest.mark.parametrize(
-    ("accepts", "coding"),
-    [("gzip", "gzip"), ("br;q=0, gzip;q=0.5", "gzip"), ("gzip;q=0", None), ("br , gzip; Q=0.000", None)],
-)
-def test_a_client_that_refuses_gzip_gets_none(accepts: str, coding: str | None, address: str) -> None:
-    site = address.removesuffix("gradio_api/call")
-    answer = httpx.get(site, headers={"accept-encoding": accepts})
-    assert answer.status_code == 200
-    assert answer.headers.get("content-encoding") == coding
-
-
 @pytest.mark.parametrize(("path", "body"), [("v2/subtract", {}), ("subtract", {"data": []})])
 def test_an_unknown_endpoint_hears_its_name(path: str, body: dict[str, Any], address: str) -> None:
     answer = httpx.post(f"{address}/{path}", json=body)

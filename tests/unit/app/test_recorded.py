@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
+from specviz.app.components import race
 from specviz.app.components.trace_view import TraceView
 from specviz.app.page import build_page
-from specviz.app.tabs import generate, idea, panes
+from specviz.app.tabs import generate, panes
 from specviz.errors import TraceError
 
 
@@ -28,7 +29,7 @@ def without_files() -> RecordedRuns:
 def test_the_page_opens_without_the_recorded_runs_and_says_so(
     read: Callable[[], RecordedRuns], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (generate, idea, panes):
+    for module in (generate, race, panes):
         monkeypatch.setattr(module, "read_recorded_runs", read)
     [view] = [each for each in build_page().blocks.values() if isinstance(each, TraceView)]
     [line] = view.value.splitlines()

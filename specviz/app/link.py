@@ -21,13 +21,7 @@ from specviz.schema.settings import AUTO, DEFAULT_METHOD, MAX_DRAFT_LENGTH
 from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
-LEARN_TABS = {
-    "tour": "lessons",
-    "lessons": "lessons",
-    "playground": "playground",
-    "pay": "pay",
-    "wrong": "wrong",
-}
+LEARN_TABS = {"tour": "lessons"} | {name: name for name in ("lessons", "playground", "pay", "wrong")}
 """Parts of the tab Learn, by the names of tabs in links."""
 OTHER_TABS = {"replay": "generate"} | dict.fromkeys(LEARN_TABS, "learn")
 """Further names of tabs in links: those of old links, and of the parts of Learn."""
@@ -120,9 +114,9 @@ def parse_link(
     found: dict[str, Any] = {}
     # The lenience comes last: its range depends on the method.
     for name in sorted(given, key=lambda name: name == "lenience"):
+        usual = OWN_RULE if "rule" in given else DEFAULT_METHOD
+        method = found.get("method", None if "method" in given else usual)
         try:
-            usual = OWN_RULE if "rule" in given else DEFAULT_METHOD
-            method = found.get("method", None if "method" in given else usual)
             found[name] = _read(name, given[name], method, offered, lessons)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was ignored: {unfit}.")
@@ -144,30 +138,41 @@ def _read(
     lessons: Collection[str],
 ) -> Any:
     if name == "pane":
-        return _panes(values)
+        if len(values) not in PANES:
+            raise _UnfitError(f"there must be {PANES[0]} to {PANES[-1]} of them")
+        return tuple(map(_pane, values))
     if len(values) > 1:
         raise _UnfitError("it is given more than once")
-    value = values[0]
-    if name == "tab":
-        return OTHER_TABS.get(value) or _one_of(value, TABS)
-    if name == "lesson":
-        return _one_of(value, lessons)
-    if name == "run":
-        return _one_of(value, [run.key for run in read_recorded_runs().runs])
-    if name == "token":
-        return _token(value)
-    if name == "pair":
-        return _one_of(value, offered_pairs())
-    if name == "lenience":
-        return _lenience(value, method)
-    readers = {"method": _method, "prompt": _prompt, "rule": _rule, "k": _draft_length}
-    return readers[name](value) if name in readers else _number(offered[NAMES[name]], value)
-
-
-def _token(value: str) -> int:
-    if not re.fullmatch("[0-9]{1,4}", value):
-        raise _UnfitError("it must be the index of a token")
-    return int(value)
+    [value] = values
+    match name:
+        case "tab":
+            return OTHER_TABS.get(value) or _one_of(value, TABS)
+        case "lesson":
+            return _one_of(value, lessons)
+        case "run":
+            return _one_of(value, [run.key for run in read_recorded_runs().runs])
+        case "token":
+            return _number(value, 0, 10_000, is_whole=True)
+        case "pair":
+            return _one_of(value, offered_pairs())
+        case "method":
+            return _method(value)
+        case "lenience":
+            return _lenience(value, method)
+        case "k":
+            return _draft_length(value)
+        case "prompt":
+            if not 0 < len(value.strip()) <= len(value) <= MAX_PROMPT:
+                raise _UnfitError(f"it must have 1 to {MAX_PROMPT} characters")
+            return value
+        case "rule":
+            try:
+                get_method(OWN_RULE, value)
+            except RuleError as error:
+                raise _UnfitError(f"it is no rule, from character {error.position + 1} on") from error
+            return value
+    control = offered[NAMES[name]]
+    return _number(value, *control.offered, is_whole=control.setting.is_whole)
 
 
 def _one_of(value: str, known: Iterable[str]) -> str:
@@ -176,59 +181,28 @@ def _one_of(value: str, known: Iterable[str]) -> str:
     return value
 
 
+def _number(value: str, low: float, high: float, *, is_whole: bool = False) -> float:
+    if not _NUMBER.fullmatch(value) or not low <= float(value) <= high or (is_whole and "." in value):
+        raise _UnfitError(
+            f"it must be a {'whole number' if is_whole else 'number'} from {low:g} to {high:.10g}"
+        )
+    return int(value) if is_whole else float(value)
+
+
 def _method(value: str) -> str:
     if value not in METHODS:
         raise _UnfitError("there is no such method")
     return value
 
 
-def _rule(value: str) -> str:
-    try:
-        get_method(OWN_RULE, value)
-    except RuleError as error:
-        raise _UnfitError(f"it is no rule, from character {error.position + 1} on") from error
-    return value
-
-
-def _prompt(value: str) -> str:
-    if not value.strip():
-        raise _UnfitError("it is empty")
-    if len(value) > MAX_PROMPT:
-        raise _UnfitError(f"a link may carry {MAX_PROMPT} characters of prompt")
-    return value
-
-
-def _number(control: Control, value: str) -> float:
-    low, high = control.offered
-    whole = control.setting.is_whole
-    if not _NUMBER.fullmatch(value) or not low <= float(value) <= high or (whole and "." in value):
-        raise _UnfitError(f"it must be a {'whole number' if whole else 'number'} from {low:g} to {high:.10g}")
-    return int(value) if whole else float(value)
+def _lenience(value: str, method: str | None) -> float:
+    if method is None:
+        raise _UnfitError("its method is not known")
+    return _number(value, *METHODS[method].offered_range) if METHODS[method].has_lenience else 0.0
 
 
 def _draft_length(value: str) -> int | Literal["auto"]:
-    known = {str(length): length for length in DRAFT_LENGTHS}
-    if value not in known:
-        raise _UnfitError(f"it must be {AUTO} or a whole number from 1 to {MAX_DRAFT_LENGTH}")
-    return known[value]
-
-
-def _lenience(value: str, name: str | None) -> float:
-    if name is None:
-        raise _UnfitError("its method is not known")
-    method = METHODS[name]
-    if not method.has_lenience:
-        return 0.0
-    low, high = method.offered_range
-    if not _NUMBER.fullmatch(value) or not low <= float(value) <= high:
-        raise _UnfitError(f"for {method.title} it must be a number from {low:g} to {high:g}")
-    return float(value)
-
-
-def _panes(values: list[str]) -> tuple[Pane, ...]:
-    if len(values) not in PANES:
-        raise _UnfitError(f"there must be {PANES[0]} to {PANES[-1]} of them")
-    return tuple(_pane(value) for value in values)
+    return AUTO if value == AUTO else int(_number(value, 1, MAX_DRAFT_LENGTH, is_whole=True))
 
 
 def _pane(value: str) -> Pane:

@@ -37,6 +37,9 @@ _START_SECONDS = 60.0
 
 _M_ARENA_MAX, _ARENAS = -8, 2
 """A parameter of glibc's `mallopt`, and the value to set: the maximum number of arenas."""
+NO_TEMPORARY_FOLDER = (
+    "No folder for temporary files can be written: free some disk space, or set TMPDIR to a folder that can."
+)
 
 
 def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
@@ -49,18 +52,11 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     """
     with _exit_with_sentence():
         environment.check()
-        _check_temporary_folder()
+        try:
+            tempfile.gettempdir()  # without one, gradio cannot be imported
+        except OSError:
+            raise SpecvizError(NO_TEMPORARY_FOLDER) from None
         return _build(for_class or environment.CLASS.value())
-
-
-def _check_temporary_folder() -> None:
-    """Raises SpecvizError if there is no folder for temporary files, without which gradio cannot be imported."""
-    try:
-        tempfile.gettempdir()
-    except OSError:
-        raise SpecvizError(
-            "No folder for temporary files can be written: free some disk space, or set TMPDIR to a folder that can."
-        ) from None
 
 
 def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
@@ -75,20 +71,16 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
         # Must be set before the offered pairs are read, which happens once.
         os.environ[environment.PAIRS_OFFERED.name] = environment.PAIRS_OFFERED.value() or DEFAULT_PAIR
     with _without_collections():
-        return _assemble(for_class)
+        from specviz.app.classroom import Classroom, class_address
+        from specviz.app.page import build_page, port
+        from specviz.serving.limits import CLASS, Limits
+        from specviz.serving.service import Service
+        from specviz.serving.zerogpu_service import ZeroGpuService
 
-
-def _assemble(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
-    from specviz.app.classroom import Classroom, class_address
-    from specviz.app.page import build_page, port
-    from specviz.serving.limits import CLASS, Limits
-    from specviz.serving.service import Service
-    from specviz.serving.zerogpu_service import ZeroGpuService
-
-    limits = Limits.from_environment(usual=CLASS if for_class else None)
-    service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
-    classroom = Classroom(class_address(port())) if for_class else None
-    return build_page(service, classroom), service, classroom
+        limits = Limits.from_environment(usual=CLASS if for_class else None)
+        service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
+        classroom = Classroom(class_address(port())) if for_class else None
+        return build_page(service, classroom), service, classroom
 
 
 def _share_arenas() -> None:
@@ -150,11 +142,7 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
                 futures.wait([loading], _START_SECONDS)
 
         threading.Thread(target=wait, name="specviz-start", daemon=True).start()
-        try:
-            launch(page, service, classroom)
-        except OSError:
-            where = f"{host(classroom is not None)}, port {port()}"
-            raise SpecvizError(f"The page could not be served on {where}: is the port free?") from None
+        launch(page, service, classroom)
 
     run_until_stopped(begin, page, service)
 
@@ -166,14 +154,11 @@ def _check_address(host: str, port: int) -> None:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         found = []
-    for family, kind, _, _, address in found:
-        with socket.socket(family, kind) as probe:
-            if os.name == "posix":  # so that a port which a server has just left counts as free
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(address)
-            except OSError as error:
-                failed.append(error.errno)
+    for family, *_, address in found:
+        try:
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            failed.append(error.errno)
     if errno.EADDRINUSE in failed:
         raise SpecvizError(f"PORT is {port}, which another program uses; it must be a free port.")
     if errno.EACCES in failed:

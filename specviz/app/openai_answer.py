@@ -1,4 +1,4 @@
-"""An answer in OpenAI's form: its text, its tokens' probabilities, and how each token was decided."""
+"""An answer in OpenAI's form: its text in pieces, up to the first stop; its tokens' probabilities, and how each token was decided."""
 
 from __future__ import annotations
 
@@ -6,15 +6,80 @@ import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from specviz.app.api import figures
 from specviz.app.openai_request import Asked
-from specviz.app.openai_text import Piece, Text
 from specviz.schema.trace import Run, Token
 
 UNLIKELY = -9999.0
 """What OpenAI's API gives for the logarithm of 0."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a text, and the tokens that it completes, each with its offset in the text. The last piece has the run."""
+
+    text: str = ""
+    tokens: Sequence[tuple[int, Token]] = ()
+    run: Run | None = None
+    finish_reason: str | None = None
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """All pieces as one."""
+    last = pieces[-1] if pieces else Piece()
+    tokens = [each for piece in pieces for each in piece.tokens]
+    return Piece("".join(piece.text for piece in pieces), tokens, last.run, last.finish_reason)
+
+
+@dataclass
+class Text:
+    """A text so far. It ends before the first stop, even one in the middle of a round."""
+
+    stops: tuple[str, ...] = ()
+    text: str = ""
+    read: int = 0
+    """Number of tokens up to the stop, including the one that completes it."""
+    is_stopped: bool = False
+    _told: int = 0
+    _waiting: list[tuple[int, Token]] = field(default_factory=list)
+
+    def take(self, run: Run, *, ends: bool = False) -> Piece:
+        """The piece that `run` adds. Unless the run `ends`, withholds last characters that may begin a stop."""
+        for token in run.tokens[self.read :]:
+            if self.is_stopped:
+                break
+            self._read(token)
+        ends = ends or self.is_stopped
+        if ends and not self.is_stopped:
+            self.text += run.tail
+        until = len(self.text) - (0 if ends else self._open())
+        text, self._told = self.text[self._told : until], until
+        done = [each for each in self._waiting if ends or each[0] + len(each[1].text) <= until]
+        self._waiting = self._waiting[len(done) :]
+        if not ends:
+            return Piece(text, done)
+        return Piece(text, done, run, "stop" if self.is_stopped or run.stop_reason == "eos" else "length")
+
+    def _read(self, token: Token) -> None:
+        begins = len(self.text)
+        self.text += token.text
+        self.read += 1
+        found = [
+            at for stop in self.stops if (at := self.text.find(stop, max(0, begins - len(stop) + 1))) >= 0
+        ]
+        if found:
+            self.text, self.is_stopped = self.text[: min(found)], True
+            self._waiting = [each for each in self._waiting if each[0] < len(self.text)]
+        if not found or begins < len(self.text):
+            self._waiting.append((begins, token))
+
+    def _open(self) -> int:
+        """Number of last characters that may be the beginning of a stop."""
+        lengths = (n for stop in self.stops for n in range(1, len(stop)) if self.text.endswith(stop[:n]))
+        return max(lengths, default=0)
 
 
 class Answer:
@@ -23,7 +88,7 @@ class Answer:
     def __init__(self, asked: Asked) -> None:
         """Begin an answer, with an id of its own."""
         self._asked = asked
-        self._told = Text(asked.stops)
+        self.text = Text(asked.stops)
         kind = "chat.completion" if asked.is_chat else "text_completion"
         self._kinds = (kind, f"{kind}.chunk" if asked.is_chat else kind)
         self._named = {
@@ -31,15 +96,6 @@ class Answer:
             "created": int(time.time()),  # noqa: TID251  (a date)
             "model": asked.model,
         }
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the text has reached one of the call's stops."""
-        return self._told.is_stopped
-
-    def take(self, run: Run, *, ends: bool = False) -> Piece:
-        """The next piece of the text."""
-        return self._told.take(run, ends=ends)
 
     def whole(self, piece: Piece) -> dict[str, Any]:
         """The unstreamed answer; `piece` has the whole text."""
@@ -62,12 +118,8 @@ class Answer:
 
     def _usage(self, last: Piece) -> dict[str, int]:
         assert last.run
-        prompt, written = len(last.run.prompt_ids), self._told.read
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": written,
-            "total_tokens": prompt + written,
-        }
+        prompt, written = len(last.run.prompt_ids), self.text.read
+        return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
     def _object(self, kind: int, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         usage = {"usage": None} if kind and self._asked.includes_usage else {}
@@ -77,11 +129,7 @@ class Answer:
         found = None
         if self._asked.logprobs and piece.tokens:
             shown = [each for each in piece.tokens if not each[1].special]
-            found = (
-                {"content": [_chat_logprob(token) for _, token in shown], "refusal": None}
-                if self._asked.is_chat
-                else _text_logprobs(shown)
-            )
+            found = _chat_logprobs(shown) if self._asked.is_chat else _text_logprobs(shown)
         return {"index": 0, **said, "logprobs": found, "finish_reason": piece.finish_reason}
 
     def _explained(self, piece: Piece) -> dict[str, Any]:
@@ -115,17 +163,17 @@ def _top(token: Token) -> list[tuple[str, float]]:
     return [(each.text, _log(each.probability)) for each in (token.top.pi if token.top else None) or ()]
 
 
-def _chat_logprob(token: Token) -> dict[str, Any]:
-    return _named(token.label, _log(token.pi)) | {"top_logprobs": [_named(*each) for each in _top(token)]}
+def _chat_logprobs(tokens: Sequence[tuple[int, Token]]) -> dict[str, Any]:
+    content = [
+        _named(token.label, _log(token.pi)) | {"top_logprobs": [_named(*each) for each in _top(token)]}
+        for _, token in tokens
+    ]
+    return {"content": content, "refusal": None}
 
 
 def _named(label: str, logprob: float) -> dict[str, Any]:
     """A token's entry. `bytes` is None if the token ends within a character, since the label does not show its bytes."""
-    return {
-        "token": label,
-        "logprob": logprob,
-        "bytes": None if "\ufffd" in label else list(label.encode()),
-    }
+    return {"token": label, "logprob": logprob, "bytes": None if "\ufffd" in label else [*label.encode()]}
 
 
 def _text_logprobs(tokens: Sequence[tuple[int, Token]]) -> dict[str, Any]:

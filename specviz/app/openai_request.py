@@ -93,8 +93,7 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
         RequestError: it cannot be served.
     """
     sent = _parameters(body, kinds)
-    is_chat = kinds is CHAT
-    prompt = "messages" if is_chat else "prompt"
+    prompt = "messages" if kinds is CHAT else "prompt"
     for name in ("model", prompt):
         if name not in sent:
             raise ParameterError(f"{name} is missing: give it a value.", name)
@@ -102,13 +101,17 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
         raise ParameterError(
             f"There is no model of that name here; there are {', '.join(offered)}.", "model", 404
         )
-    what = _conversation(sent["messages"]) if is_chat else _prompt(sent["prompt"])
-    top = _top(sent)
+    top, stops = _top(sent), sent.get("stop", [])
+    stops = [stops] if isinstance(stops, str) else stops
+    if len(stops) > MAX_STOPS or not all(1 <= len(each) <= MAX_STOP for each in stops):
+        raise ParameterError(
+            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters each.", "stop"
+        )
     return Asked(
         model=sent["model"],
-        request=_request(sent, prompt, what, top or 0, limits),
+        request=_request(sent, prompt, top or 0, limits),
         prompt=prompt,
-        stops=_stops(sent.get("stop", [])),
+        stops=tuple(stops),
         streams=sent.get("stream", False),
         includes_usage=sent.get("stream_options", {}).get("include_usage") is True,
         logprobs=top is not None,
@@ -139,53 +142,39 @@ def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
     return {name: sent[name] for name in kinds if name in sent}
 
 
-def _request(
-    sent: dict[str, Any], prompt: str, what: dict[str, Any], inspect: int, limits: Limits
-) -> Request:
-    """The engine's request. Errors name the parameter."""
-    settings: dict[str, Any] = {"seed": secrets.randbelow(_SEEDS)}
-    settings |= {name: sent[name] for name in _SETTINGS if name in sent}
-    for name, value in settings.items():
-        with blaming(name):
-            SETTINGS[name].check(value)
-    rule = {name: settings[name] for name in ("method", "rule", "lenience") if name in settings}
-    with blaming("method"):
-        Request("-", **rule | {"lenience": None})
-    with blaming("lenience"):
-        Request("-", **rule)
+def _request(sent: dict[str, Any], prompt: str, inspect: int, limits: Limits) -> Request:
+    """The engine's request. It is checked whenever a parameter is added, so that an error names the parameter."""
+    is_chat = prompt == "messages"
     length = "max_completion_tokens" if "max_completion_tokens" in sent else "max_tokens"
-    usual = limits.max_new_tokens if prompt == "messages" else min(TEXT_TOKENS, limits.max_new_tokens)
-    most = sent.get(length, usual)
-    with blaming(length):
-        limits.check(Request("-", max_new_tokens=most))
-    with blaming(prompt):
-        return Request(**what, **settings, max_new_tokens=most, inspect=inspect)
+    usual = limits.max_new_tokens if is_chat else min(TEXT_TOKENS, limits.max_new_tokens)
+    added = [
+        (prompt, _conversation(sent["messages"]) if is_chat else _prompt(sent["prompt"])),
+        (length, {"max_new_tokens": sent.get(length, usual)}),
+        *((name, {name: sent[name]}) for name in _SETTINGS if name in sent),
+    ]
+    settings: dict[str, Any] = {"seed": secrets.randbelow(_SEEDS), "inspect": inspect}
+    for name, values in added:
+        settings |= values
+        with blaming(name):
+            limits.check(Request(**settings))
+    return Request(**settings)
 
 
 def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
     """The prompt of a chat completion."""
     found = []
     for number, message in enumerate(messages, 1):
-        role, content = message.get("role"), _text(message.get("content"))
+        role, content = message.get("role"), message.get("content")
         if not isinstance(role, str) or role not in _ROLES:
             raise ParameterError(
                 f"The role of message {number} must be one of {', '.join(_ROLES)}.", "messages"
             )
-        if content is None:
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        texts = [each.get("text") for each in parts if isinstance(each, dict) and each.get("type") == "text"]
+        if len(texts) < len(parts) or not all(isinstance(each, str) for each in texts):
             raise ParameterError(f"The content of message {number} must be text.", "messages")
-        found.append({"role": _ROLES[role], "content": content})
+        found.append({"role": _ROLES[role], "content": "".join(texts)})
     return {"messages": found}
-
-
-def _text(content: Any) -> str | None:
-    """The text of a message's content, which may be a list of texts; None if there is anything else."""
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts: list[Any] = [
-        each.get("text") for each in parts if isinstance(each, dict) and each.get("type") == "text"
-    ]
-    return (
-        "".join(texts) if len(texts) == len(parts) and all(isinstance(each, str) for each in texts) else None
-    )
 
 
 def _prompt(prompt: Any) -> dict[str, Any]:
@@ -193,7 +182,7 @@ def _prompt(prompt: Any) -> dict[str, Any]:
     if prompt and isinstance(prompt, list) and isinstance(prompt[0], str | list):
         if len(prompt) > 1:
             raise ParameterError(f"{len(prompt)} prompts came; here a call may have one.", "prompt")
-        prompt = prompt[0]
+        [prompt] = prompt
     return {"prompt": prompt, "raw": True} if isinstance(prompt, str) else {"token_ids": prompt}
 
 
@@ -205,18 +194,10 @@ def _top(sent: dict[str, Any]) -> int | None:
         return None
     if name == "top_logprobs" and not sent.get("logprobs"):
         raise ParameterError("top_logprobs needs logprobs: set it to true.", name)
-    if not 0 <= (0 if value is True else value) <= MAX_TOP:
+    top = 0 if value is True else int(value)
+    if not 0 <= top <= MAX_TOP:
         raise ParameterError(f"{name} must be from 0 to {MAX_TOP}.", name)
-    return int(value is not True and value)
-
-
-def _stops(stop: str | list[str]) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if len(stops) > MAX_STOPS or not all(1 <= len(each) <= MAX_STOP for each in stops):
-        raise ParameterError(
-            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters each.", "stop"
-        )
-    return stops
+    return top
 
 
 @contextmanager

@@ -18,9 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from specviz.app.api import follow, pairs
 from specviz.app.clients import client_address
-from specviz.app.openai_answer import Answer
+from specviz.app.openai_answer import Answer, Piece, joined
 from specviz.app.openai_request import CHAT, TEXT, Asked, blaming, read
-from specviz.app.openai_text import Piece, joined
 from specviz.app.refusals import OPENAI_PATH, ParameterError, openai_error, refusal
 from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.engine.events import Loading, Waiting
@@ -61,12 +60,12 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
     def completions(kinds: dict[str, Any]) -> Endpoint:
         async def complete(request: Request) -> Response:
-            body = await request.body()
             # In a thread, since the first request imports torch.
-            asked = await to_thread.run_sync(read, body, kinds, limits, limiter=threads)
-            visitor = Visitor(secrets.token_hex(), client_address(request.client))
+            asked = await to_thread.run_sync(read, await request.body(), kinds, limits, limiter=threads)
             answer = Answer(asked)
-            items = _served(service, asked, answer, visitor)
+            items = _served(
+                service, asked, answer, Visitor(secrets.token_hex(), client_address(request.client))
+            )
             with contextlib.ExitStack() as open_items:
                 open_items.enter_context(contextlib.closing(cast(Any, items)))
                 told = _told(request, items, threads)
@@ -103,7 +102,6 @@ def _answered(endpoint: Endpoint) -> Endpoint:
     """Wrap an endpoint so that errors become answers."""
 
     async def answered(request: Request) -> Response:
-        await request.body()  # outside the try: if the body cannot be read, the guard answers
         if reason := openai_refusal():
             return refusal(request.scope, 404, reason)
         try:
@@ -120,11 +118,11 @@ def _served(service: Service, asked: Asked, answer: Answer, visitor: Visitor) ->
     steps = follow(service, asked.model, [asked.request], runs, visitor, threading.Event())
     with blaming(asked.prompt), contextlib.closing(cast(Any, steps)):
         for waiting in steps:
-            yield answer.take(run) if (run := runs[0]) else waiting or Piece()
-            if answer.is_stopped:
+            yield answer.text.take(run) if (run := runs[0]) else waiting or Piece()
+            if answer.text.is_stopped:
                 return
     if run := runs[0]:
-        yield answer.take(run, ends=True)
+        yield answer.text.take(run, ends=True)
 
 
 async def _told(request: Request, items: Iterator[Item], threads: CapacityLimiter) -> AsyncIterator[Item]:
@@ -149,7 +147,7 @@ async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) 
         yield _line(start)
     try:
         while item is not None:
-            if isinstance(item, Piece) and item.tells:
+            if isinstance(item, Piece) and (item.text or item.tokens or item.finish_reason):
                 for chunk in answer.chunks(item):
                     yield _line(chunk)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.app.openai_text import Text, joined
+from specviz.app.openai_answer import Text, joined
 from specviz.schema.trace import parse_trace
 from tests.support.traces import make_trace
 

@@ -57,8 +57,6 @@ WORDS: dict[Any, str] = {
 """Names of the types of arguments."""
 PAIRS_SECONDS = 30.0
 """Seconds for which the answer of `pairs` is cached, since computing it may query the model hub."""
-_ANSWER = "Answer"
-_asking = threading.Lock()
 
 
 def offers_mcp() -> bool:
@@ -71,18 +69,14 @@ def parameters_of(endpoint: str) -> list[inspect.Parameter]:
     if endpoint not in ("generate", "compare"):
         return []
     needed = inspect.Parameter.empty
-    own = {
-        "prompt": (str, needed),
-        "panes": (list[dict], needed),
-        "pair": (str, default_pair()),
-        "trace": (bool, False),
-    }
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    known = own | {name: (each.kind, each.default) for name, each in SETTINGS.items()}
-    return [
-        inspect.Parameter(name, kind, default=known[name][1], annotation=known[name][0])
-        for name in arguments(endpoint)
-    ]
+    known = {"prompt": (str, needed), "panes": (list[dict], needed), "pair": (str, default_pair())}
+    known |= {"trace": (bool, False)} | {name: (each.kind, each.default) for name, each in SETTINGS.items()}
+    return [_parameter(name, *known[name]) for name in arguments(endpoint)]
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, either, default=default, annotation=kind)
 
 
 HELP = {name: control.help for name, control in CONTROLS.items()} | {
@@ -98,21 +92,19 @@ LIMITED = {
     "max_new_tokens": ("max_new_tokens", "tokens"),
 }
 """Arguments that a server limits: the field of `Limits` with the limit, and the limit's unit."""
-PANE = [name for name, each in SETTINGS.items() if "pane" in each.endpoints]
-"""The settings of a pane of `compare`."""
+PANE = {name: each.kind for name, each in SETTINGS.items() if "pane" in each.endpoints}
+"""The settings of a pane of `compare`, and their types."""
 
 
 def wire_api(service: Service) -> None:
     """Add the endpoints. Call this inside the page's Blocks, which send the message of a `SpecvizError` to the client."""
     for serve in (generate, compare):
         parameters = parameters_of(serve.__name__)
+        told = [(each.name, help_of(each.name, service.limits)) for each in parameters]
         endpoint = _make_endpoint(serve, service, parameters)
-        event = gr.api(endpoint, concurrency_limit=None, concurrency_id="engine")
-        label_endpoint(
-            event, [(each.name, help_of(each.name, service.limits)) for each in parameters], _ANSWER
-        )
+        label_endpoint(gr.api(endpoint, concurrency_limit=None, concurrency_id="engine"), told, "Answer")
     for small in (methods, pairs):
-        label_endpoint(gr.api(small, queue=False, concurrency_limit=None), (), _ANSWER)
+        label_endpoint(gr.api(small, queue=False, concurrency_limit=None), (), "Answer")
 
 
 def check_arguments(endpoint: str, came: Mapping[str, Any]) -> None:
@@ -133,11 +125,6 @@ def help_of(name: str, limits: Limits) -> str:
     """An argument's help, with its limit on this server."""
     field, unit = LIMITED.get(name, ("", ""))
     return f"{HELP[name]} At most {getattr(limits, field)} {unit} here." if field else HELP[name]
-
-
-def kind_in_words(kind: Any) -> str:
-    """The type of an argument, for clients that write JSON."""
-    return " or ".join(WORDS[each] for each in _kinds(kind))
 
 
 def generate(
@@ -184,8 +171,7 @@ def methods(request: gr.Request | None = None) -> list[dict]:
 
 def pairs(request: gr.Request | None = None) -> list[dict]:
     """List the pairs of models, and whether each can be used now."""
-    with _asking:  # concurrent calls share one answer
-        return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
+    return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:
@@ -198,7 +184,7 @@ def _pane(number: int, pane: dict[str, Any], settings: dict[str, Any]) -> Reques
         for name, value in pane.items():
             if name not in PANE:
                 raise RequestError(f"There is no argument {quoted(name)}; a pane takes {', '.join(PANE)}.")
-            check_kind(SETTINGS[name].kind, value, name)
+            check_kind(PANE[name], value, name)
         return Request(**settings, **pane)
     except RequestError as error:
         raise RequestError(f"Pane {number}: {error}") from None
@@ -277,17 +263,12 @@ def _method(method: Method) -> dict[str, Any]:
 def _pairs(period: int) -> list[dict]:
     """The offered pairs and their states, cached for one period of `PAIRS_SECONDS`. On ZeroGPU no state can be checked: all are usable."""
     found = [] if zerogpu.active() else describe_pairs(offered_pairs().values())
-    states = {state.spec.key: (state.usable, state.note) for state in found}
+    states = {state.spec.key: {"usable": state.usable, "note": state.note} for state in found}
+    own = ("key", "title", "about", "repetition_penalty")
     return [
-        {
-            "key": key,
-            "title": spec.title,
-            "drafter": spec.drafter_name,
-            "verifier": spec.verifier_name,
-            "about": spec.about,
-            "repetition_penalty": spec.repetition_penalty,
-        }
-        | dict(zip(("usable", "note"), states.get(key, (True, "")), strict=True))
+        {name: getattr(spec, name) for name in own}
+        | {"drafter": spec.drafter_name, "verifier": spec.verifier_name}
+        | states.get(key, {"usable": True, "note": ""})
         for key, spec in offered_pairs().items()
     ]
 
@@ -299,14 +280,11 @@ def check_kind(kind: Any, value: object, name: str) -> None:
     """Raise RequestError if `value` is of another kind. The message omits the value, which may be long."""
     if any(_is(value, each) for each in _kinds(kind)):
         return
+    wrong = f"must be {' or '.join(WORDS[each] for each in _kinds(kind))}"
     if isinstance(value, str) and has_half_characters(value):
-        raise RequestError(f"{name} has half a character in it (a lone surrogate): leave that out.")
-    is_large = isinstance(value, int | float) and abs(value) > LARGEST
-    wrong = (
-        f"is too large: no number beyond {LARGEST:.0e} is taken"
-        if is_large
-        else f"must be {kind_in_words(kind)}"
-    )
+        wrong = "has half a character in it (a lone surrogate): leave that out"
+    elif isinstance(value, int | float) and abs(value) > LARGEST:
+        wrong = f"is too large: no number beyond {LARGEST:.0e} is taken"
     raise RequestError(f"{name} {wrong}. {HELP.get(name, '')}".rstrip())
 
 
@@ -321,9 +299,9 @@ def _make_endpoint(
 
     The endpoint has the name and the docstring of `serve`.
     """
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    who = inspect.Parameter("request", kind, default=None, annotation=gr.Request | None)
-    signature = inspect.Signature([*parameters, who], return_annotation=dict)
+    signature = inspect.Signature(
+        [*parameters, _parameter("request", gr.Request | None, None)], return_annotation=dict
+    )
 
     def endpoint(*values: Any) -> Iterator[dict]:
         came = signature.bind(*values)

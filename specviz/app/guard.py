@@ -59,7 +59,7 @@ TOO_SLOW = f"The body of a request must arrive within {BODY_SECONDS} s: send it 
 UNFIT = "This server cannot read the request; nothing was done."
 
 _OWN_ADDRESSES = (
-    *(r"agents\.md", "healthz", "metrics", "lessons", "rule", "class(/(now|invite))?"),
+    *("healthz", "metrics", "lessons", "rule", "class(/(now|invite))?"),
     "v1/(models(/[^/]+)?|(chat/)?completions)",
 )
 _ANSWERED = re.compile(

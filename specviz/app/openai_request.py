@@ -170,7 +170,9 @@ def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
                 f"The role of message {number} must be one of {', '.join(_ROLES)}.", "messages"
             )
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        texts = [each.get("text") for each in parts if isinstance(each, dict) and each.get("type") == "text"]
+        texts: list[Any] = [
+            each.get("text") for each in parts if isinstance(each, dict) and each.get("type") == "text"
+        ]
         if len(texts) < len(parts) or not all(isinstance(each, str) for each in texts):
             raise ParameterError(f"The content of message {number} must be text.", "messages")
         found.append({"role": _ROLES[role], "content": "".join(texts)})

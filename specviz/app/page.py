@@ -10,7 +10,6 @@ from starlette.routing import BaseRoute
 
 from specviz import environment
 from specviz.analysis.sweep.folder import shown_sweeps
-from specviz.app.agents import agents_route
 from specviz.app.answers import SCHEMAS
 from specviz.app.api import check_arguments, offers_mcp, wire_api
 from specviz.app.class_routes import class_routes
@@ -106,7 +105,7 @@ def launch(
     """
     routes: list[BaseRoute] = [lesson_route(), rule_route()]
     if service:
-        routes += [*health_routes(service), *openai_routes(service), agents_route(page, service.limits)]
+        routes += [*health_routes(service), *openai_routes(service)]
     if classroom and service:
         routes += class_routes(classroom, service)
     busy = service.limits.max_sequences + service.limits.queue if service else 0

@@ -18,7 +18,7 @@ import gradio.state_holder
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 from gradio.context import get_blocks_context
-from gradio.route_utils import API_PREFIX, FnIndexInferError, get_root_url
+from gradio.route_utils import API_PREFIX, FnIndexInferError
 from gradio.routes import templates
 from gradio.state_holder import SessionState
 from gradio_client.utils import traverse
@@ -66,11 +66,6 @@ def served_address(file: Path) -> str:
     """
     gr.set_static_paths([file])
     return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
-
-
-def page_address(page: gr.Blocks, request: Any, path: str) -> str:
-    """The page's address as the sender of `request`, which is for `path`, sees it; without a trailing slash."""
-    return get_root_url(request, path, page.root_path)
 
 
 def has_file(values: list[Any]) -> bool:

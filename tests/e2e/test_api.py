@@ -11,15 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import pytest
 from gradio_client import Client
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
-from specviz.app.api import parameters_of
-from specviz.serving.offer import offered_pairs
 from tests.e2e.conftest import Listening
 from tests.support.waiting import wait_until
 
@@ -122,19 +119,3 @@ def test_mcp_answers_in_json(address: str, client: Client) -> None:
             assert answer.get("text") == expected.get("text")
         else:
             assert answer == expected
-
-
-def test_the_examples_that_an_assistant_reads_run(address: str, capsys: pytest.CaptureFixture) -> None:
-    """/agents.md names every endpoint and argument of this server, and its examples work as they stand."""
-    text = httpx.get(f"{address}/agents.md").text
-    for name in ENDPOINTS:
-        assert f"\n## {name}\n" in text
-        assert all(f"\n| `{each.name}` |" in text for each in parameters_of(name))
-    assert f"`{address}/gradio_api/mcp/`" in text
-    assert all(f"\n| `{key}` |" in text for key in offered_pairs())
-    [shell] = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    output = subprocess.run(["bash", "-c", shell], check=True, capture_output=True, text=True).stdout
-    assert "event: complete" in output
-    [python] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    exec(compile(python, "agents.md", "exec"), {"__name__": "example"})
-    assert capsys.readouterr().out.strip()

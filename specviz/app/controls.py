@@ -123,12 +123,6 @@ def _read_number(text: str | None) -> float | str | None:
         return text
 
 
-def check_rule(asked: Mapping[str, Any], methods: Sequence[str]) -> None:
-    """Raise RuleError if one of `methods` takes the custom rule and it is invalid."""
-    if OWN_RULE in methods:
-        get_method(OWN_RULE, asked["rule"])
-
-
 def lenience_track(
     method: gr.Dropdown, elem_id: str, value: float | None = None, prefix: str = ""
 ) -> LenienceTrack:

@@ -5,14 +5,14 @@ Whatever the browser sends is untrusted: the trace passes the parser of trace fi
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specviz.app.recorded import sent_run
 from specviz.errors import RequestError
 from specviz.schema.settings import Request
+from specviz.serving.lines import record
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
@@ -21,7 +21,7 @@ CHANGES = ("method", "lenience", "draft_length")
 _UNFIT = "This fork cannot be made: the page sends other fields."
 
 
-def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
+def asked_fork(sent: Mapping[str, Any], inspect: int) -> tuple[str, Request]:
     """The pair and the request of a fork.
 
     Args:
@@ -34,32 +34,30 @@ def asked_fork(sent: Any, inspect: int) -> tuple[str, Request]:
         BusyError: too many traces are being parsed.
     """
     kinds = {"trace": str, "tokens": int, "chosen": int | None, "changes": dict}
-    if not isinstance(sent, dict) or not all(isinstance(sent.get(key), kind) for key, kind in kinds.items()):
-        raise RequestError(_UNFIT)
-    if not all(name in CHANGES for name in sent["changes"]):
+    fits = all(isinstance(sent.get(key), kind) for key, kind in kinds.items())
+    if not fits or not set(CHANGES).issuperset(sent["changes"]):
         raise RequestError(_UNFIT)
     run = sent_run(sent["trace"])
-    changes = sent["changes"] | {"inspect": inspect}
-    return run.pair, run.fork(sent["tokens"], chosen=sent["chosen"], **changes)
+    return run.pair, run.fork(sent["tokens"], chosen=sent["chosen"], inspect=inspect, **sent["changes"])
 
 
-def fork_id(sent: Any) -> int | None:
+def fork_id(sent: Mapping[str, Any]) -> int | None:
     """The id that the browser gave to the fork; None if it sent none."""
-    found = sent.get("id") if isinstance(sent, dict) else None
+    found = sent.get("id")
     return found if type(found) is int else None
 
 
 def fork_lines(
-    service: Service, sent: Any, inspect: int, stop: threading.Event, visitor: Visitor
+    service: Service, sent: Mapping[str, Any], inspect: int, stop: threading.Event, visitor: Visitor
 ) -> Iterator[str]:
     """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
 
     If the pair is not loaded, {"type": "unloaded"} replaces the trace, since moving a slider must not load models. For arguments and errors
     see `asked_fork` and `Service.lines`.
     """
-    yield json.dumps({"type": "fork", "id": fork_id(sent)}) + "\n"
+    yield record("fork", id=fork_id(sent))
     pair, request = asked_fork(sent, inspect)
     if not service.has_loaded(pair):
-        yield json.dumps({"type": "unloaded"}) + "\n"
+        yield record("unloaded")
         return
     yield from service.lines(pair, request, stop, visitor=visitor)

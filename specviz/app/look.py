@@ -61,114 +61,91 @@ _SIZES = {"xxs": 0.6875, "xs": 0.75, "sm": 0.8125, "md": 0.875, "lg": 0.9375, "x
 _RADII = {"xxs": 3, "xs": 3, "sm": 5, "md": 8, "lg": 8, "xl": 14, "xxl": 14}
 
 _COLOURS = {
-    "page": ("body_background_fill",),
-    "panel": (
-        *("background_fill_primary", "input_background_fill", "input_background_fill_focus"),
-        *("block_label_background_fill", "table_even_background_fill", "table_odd_background_fill"),
-        *("checkbox_background_color", "checkbox_background_color_hover", "checkbox_background_color_focus"),
-        *("button_secondary_background_fill", "button_cancel_background_fill"),
-    ),
-    "sunken": (
-        *("background_fill_secondary", "color_accent_soft", "code_background_fill", "table_row_focus"),
-        *("button_secondary_background_fill_hover", "stat_background_fill", "panel_background_fill"),
-    ),
-    "line": (
-        *("border_color_primary", "border_color_accent_subdued", "block_border_color", "panel_border_color"),
-        *("table_border_color", "block_label_border_color"),
-    ),
-    "text": (
-        *("body_text_color", "accordion_text_color", "table_text_color", "checkbox_label_text_color"),
-        *("checkbox_label_text_color_selected", "button_secondary_text_color", "block_title_text_color"),
-        *("link_text_color", "link_text_color_active", "link_text_color_visited"),
-        "button_secondary_text_color_hover",
-    ),
-    "muted": (
-        *(
-            "body_text_color_subdued",
-            "block_info_text_color",
-            "block_label_text_color",
-            "link_text_color_hover",
-        ),
-        *("checkbox_border_color", "checkbox_border_color_hover", "input_placeholder_color"),
-    ),
-    "button": (
-        *("button_primary_background_fill", "button_primary_border_color", "slider_color", "loader_color"),
-        *(
-            "checkbox_background_color_selected",
-            "checkbox_border_color_selected",
-            "checkbox_border_color_focus",
-        ),
-        *("border_color_accent", "input_border_color_focus", "button_secondary_border_color_hover"),
-    ),
-    "on-button": ("button_primary_text_color", "button_primary_text_color_hover"),
-    "error": (
-        *("error_text_color", "error_icon_color", "error_border_color", "button_cancel_text_color"),
-        *("button_cancel_text_color_hover", "button_cancel_border_color_hover"),
-    ),
-    "error-tint": ("error_background_fill", "button_cancel_background_fill_hover"),
+    "page": "body_background_fill",
+    "panel": """
+        background_fill_primary input_background_fill input_background_fill_focus
+        block_label_background_fill table_even_background_fill table_odd_background_fill
+        checkbox_background_color checkbox_background_color_hover checkbox_background_color_focus
+        button_secondary_background_fill button_cancel_background_fill
+    """,
+    "sunken": """
+        background_fill_secondary color_accent_soft code_background_fill table_row_focus
+        button_secondary_background_fill_hover stat_background_fill panel_background_fill
+    """,
+    "line": """
+        border_color_primary border_color_accent_subdued block_border_color panel_border_color
+        table_border_color block_label_border_color
+    """,
+    "text": """
+        body_text_color accordion_text_color table_text_color checkbox_label_text_color
+        checkbox_label_text_color_selected button_secondary_text_color block_title_text_color
+        link_text_color link_text_color_active link_text_color_visited button_secondary_text_color_hover
+    """,
+    "muted": """
+        body_text_color_subdued block_info_text_color block_label_text_color link_text_color_hover
+        checkbox_border_color checkbox_border_color_hover input_placeholder_color
+    """,
+    "button": """
+        button_primary_background_fill button_primary_border_color slider_color loader_color
+        checkbox_background_color_selected checkbox_border_color_selected checkbox_border_color_focus
+        border_color_accent input_border_color_focus button_secondary_border_color_hover
+    """,
+    "on-button": "button_primary_text_color button_primary_text_color_hover",
+    "error": """
+        error_text_color error_icon_color error_border_color button_cancel_text_color
+        button_cancel_text_color_hover button_cancel_border_color_hover
+    """,
+    "error-tint": "error_background_fill button_cancel_background_fill_hover",
 }
 """Gradio's variables for each of the page's colours."""
+_EDGES = (
+    "input_border_color input_border_color_hover button_secondary_border_color button_cancel_border_color"
+)
+_HOVERS = "button_primary_background_fill_hover button_primary_border_color_hover"
 _PLAIN = {
-    **dict.fromkeys(("block_background_fill", "block_title_background_fill"), "transparent"),
-    **dict.fromkeys(("block_border_width", "panel_border_width"), "0px"),
-    **dict.fromkeys(
-        ("checkbox_label_background_fill", "checkbox_label_background_fill_hover"), "transparent"
-    ),
-    "checkbox_label_background_fill_selected": "transparent",
-    "checkbox_label_border_width": "0px",
-    "checkbox_label_padding": "4px 8px 4px 0",
-    "checkbox_label_shadow": "none",
-    "checkbox_label_text_size": "*text_sm",
-    **dict.fromkeys(("block_shadow", "input_shadow", "input_shadow_focus", "checkbox_shadow"), "none"),
-    **dict.fromkeys(("button_primary_shadow", "button_secondary_shadow", "button_cancel_shadow"), "none"),
-    "block_padding": "0px",
-    "block_label_shadow": "none",
-    "block_title_text_size": "*text_sm",
-    "block_title_text_weight": "500",
-    "block_info_text_size": "*text_xs",
-    "form_gap_width": "16px",
-    "layout_gap": "16px",
-    "input_border_width": "1px",
-    "input_padding": "7px 10px",
-    "input_radius": "8px",
-    "input_text_size": "*text_md",
-    "button_border_width": "1px",
-    **{f"button_{size}_radius": "8px" for size in ("large", "medium", "small")},
-    **{f"button_{size}_text_weight": "500" for size in ("large", "medium", "small")},
-    "button_large_text_size": "*text_lg",
-    "button_medium_text_size": "*text_md",
-    "button_small_text_size": "*text_sm",
-    "button_large_padding": "9px 18px",
-    "button_medium_padding": "8px 14px",
-    "button_small_padding": "5px 10px",
-    "button_transition": "background-color 0.12s, border-color 0.12s",
-    "color_accent": "*button_primary_background_fill",
-    "table_radius": "8px",
+    "transparent": """
+        block_background_fill block_title_background_fill checkbox_label_background_fill
+        checkbox_label_background_fill_hover checkbox_label_background_fill_selected
+    """,
+    "0px": "block_border_width panel_border_width checkbox_label_border_width block_padding",
+    "4px 8px 4px 0": "checkbox_label_padding",
+    "none": """
+        checkbox_label_shadow block_shadow input_shadow input_shadow_focus checkbox_shadow
+        button_primary_shadow button_secondary_shadow button_cancel_shadow block_label_shadow
+    """,
+    "*text_sm": "checkbox_label_text_size block_title_text_size button_small_text_size",
+    "500": """
+        block_title_text_weight button_large_text_weight button_medium_text_weight
+        button_small_text_weight
+    """,
+    "*text_xs": "block_info_text_size",
+    "16px": "form_gap_width layout_gap",
+    "1px": "input_border_width button_border_width",
+    "7px 10px": "input_padding",
+    "8px": "input_radius button_large_radius button_medium_radius button_small_radius table_radius",
+    "*text_md": "input_text_size button_medium_text_size",
+    "*text_lg": "button_large_text_size",
+    "9px 18px": "button_large_padding",
+    "8px 14px": "button_medium_padding",
+    "5px 10px": "button_small_padding",
+    "background-color 0.12s, border-color 0.12s": "button_transition",
+    "*button_primary_background_fill": "color_accent",
 }
+"""Gradio's variables for each of the values that both themes share."""
 
 
 def _variables() -> dict[str, str]:
     """Values for `theme.set`; the names of the dark ones end in "_dark"."""
-    found = dict(_PLAIN)
+    found = {name: value for value, names in _PLAIN.items() for name in names.split()}
+    found |= {
+        f"{name}_dark": value for name, value in found.items() if f"{name}_dark" in compat.theme_variables()
+    }
     for suffix, theme in (("", "light"), ("_dark", "dark")):
         own = colours(theme)
-        edge = f"color-mix(in srgb, {own['line']} 60%, {own['muted']})"
-        hover = f"color-mix(in srgb, {own['button']} 84%, {own['panel']})"
-        found |= {f"{name}{suffix}": own[colour] for colour, names in _COLOURS.items() for name in names}
-        found |= {
-            f"{name}{suffix}": edge
-            for name in (
-                *("input_border_color", "input_border_color_hover"),
-                *("button_secondary_border_color", "button_cancel_border_color"),
-            )
-        }
-        found |= {
-            f"{name}{suffix}": hover
-            for name in ("button_primary_background_fill_hover", "button_primary_border_color_hover")
-        }
-    for name, value in _PLAIN.items():
-        if f"{name}_dark" in compat.theme_variables():
-            found[f"{name}_dark"] = value
+        named = [(own[colour], names) for colour, names in _COLOURS.items()]
+        named.append((f"color-mix(in srgb, {own['line']} 60%, {own['muted']})", _EDGES))
+        named.append((f"color-mix(in srgb, {own['button']} 84%, {own['panel']})", _HOVERS))
+        found |= {f"{name}{suffix}": colour for colour, names in named for name in names.split()}
     return found
 
 

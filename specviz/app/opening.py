@@ -15,10 +15,9 @@ from specviz.app.components.frame import Address
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.controls import address_module, describe_method
 from specviz.app.link import Link, parse_link
-from specviz.app.running import QUIET
+from specviz.app.running import QUIET, sent_with
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.generate import OPENING, Generate, fill, show_recorded
-from specviz.compat.gradio import event_data
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
@@ -85,8 +84,7 @@ def wire_opening(
         return restore(request, request.query_params.multi_items(), is_first=True)
 
     def visit(request: gr.Request, event: gr.EventData) -> list[Any]:
-        sent = event_data(event)
-        sent = sent if isinstance(sent, dict) else {}
+        sent = sent_with(event)
         query = str(sent.get("query", ""))[:MAX_QUERY].removeprefix("?")
         return restore(request, parse_qsl(query, keep_blank_values=True), is_held=bool(sent.get("held")))
 

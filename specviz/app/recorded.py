@@ -7,7 +7,6 @@ an event and is never a file, so nothing of it remains.
 from __future__ import annotations
 
 import base64
-import json
 import threading
 import zlib
 from typing import Any
@@ -17,6 +16,7 @@ from specviz.app.guard import MAX_BODY
 from specviz.errors import BusyError, TraceError
 from specviz.schema.trace import MAX_DRAWN, Run, parse_trace
 from specviz.serving.limits import Limits
+from specviz.serving.lines import record
 
 MAX_PACKED = MAX_BODY * 3 // 4 - 100_000
 """Largest packed trace, in bytes: in base64 it must fit into a request's body."""
@@ -37,30 +37,24 @@ def recorded_value(
     Raises:
         TraceError: one of its forks cannot be read.
     """
-    branches = runs.branches(key)
     told = next(run for run in runs.runs if run.key == key)
-    more: list[dict[str, Any]] = [
-        {"type": "recorded", "title": told.title, "story": told.story, "plays": plays},
-        {
-            "type": "yardstick",
-            "seconds_per_token": runs.verifier_only_seconds_per_token,
-            "machine": runs.machine,
-        },
+    lines = [
+        *run.lines(),
+        record("recorded", title=told.title, story=told.story, plays=plays),
+        record("yardstick", seconds_per_token=runs.verifier_only_seconds_per_token, machine=runs.machine),
     ]
-    if branches:
-        found = [
-            {"lenience": each, "trace": "".join(run.lines()) if run else ""} for each, run in branches.items()
-        ]
-        more.append({"type": "branches", "leniences": found})
+    if branches := runs.branches(key):
+        traces = {lenience: fork.lines() if fork else () for lenience, fork in branches.items()}
+        found = [{"lenience": lenience, "trace": "".join(trace)} for lenience, trace in traces.items()]
+        lines.append(record("branches", leniences=found))
     if show is not None:
-        more.append({"type": "show", "index": show})
-    return "".join(run.lines()) + "".join(json.dumps(line) + "\n" for line in more)
+        lines.append(record("show", index=show))
+    return "".join(lines)
 
 
 def opened_value(run: Run) -> str:
     """The run of a visitor's file for the view."""
-    line = {"type": "recorded", "title": "From a file", "story": ""}
-    return "".join(run.lines()) + json.dumps(line) + "\n"
+    return "".join([*run.lines(), record("recorded", title="From a file", story="")])
 
 
 def opened_run(packed: Any, limit: int = Limits.max_trace_bytes) -> Run:
@@ -79,10 +73,9 @@ def opened_run(packed: Any, limit: int = Limits.max_trace_bytes) -> Run:
     if len(content) > limit:
         raise TraceError(_too_large(limit))
     try:
-        text = content.decode("utf-8")
+        return sent_run(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise TraceError("This is not a SpecViz trace: it must be a text file of JSON lines.") from error
-    return sent_run(text)
 
 
 def sent_run(text: str) -> Run:

@@ -17,7 +17,7 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.app.clients import client_address
-from specviz.compat.gradio import is_tool_call, then_always
+from specviz.compat.gradio import event_data, is_tool_call, then_always
 from specviz.errors import BROKEN, SpecvizError
 from specviz.progress import Progress
 from specviz.serving.visitor import Visitor
@@ -44,6 +44,12 @@ def page_script(name: str, **values: Any) -> str:
     for word, value in values.items():
         script = script.replace(word, json.dumps(value))
     return script
+
+
+def sent_with(event: gr.EventData) -> dict[str, Any]:
+    """The fields that the browser sent with an event; untrusted."""
+    sent = event_data(event)
+    return sent if isinstance(sent, dict) else {}
 
 
 def session_of(request: gr.Request | None) -> str:
@@ -100,32 +106,25 @@ class Stops:
             flag.set()
 
 
-def named_values(components: Mapping[str, Component], values: Mapping[Component, Any]) -> dict[str, Any]:
-    """The values of an event by the names of its components. The event's inputs are the set of the components."""
-    return {name: values[component] for name, component in components.items()}
-
-
 def wire_run(
     page: gr.Blocks,
-    run: Callable[[threading.Event, Progress, Visitor, dict[str, Any]], Iterator[dict[Component, Any]]],
+    run: Callable[[threading.Event, Progress, Visitor, dict[str, Any]], Iterator[Any]],
     *,
     triggers: Sequence[Any],
     buttons: tuple[gr.Button, gr.Button],
     inputs: Mapping[str, Component],
     view: gr.HTML,
-    more_outputs: Sequence[Component] = (),
 ) -> Callable[[gr.Request], None]:
     """Let `triggers` start `run` and show what it yields. While a session's run goes on, its triggers do nothing.
 
     Args:
         page: a session's run stops when its visitor leaves this page.
-        run: called as (stop, progress, visitor, values of the inputs by name); yields updates of outputs. Must not raise, since gradio
+        run: called as (stop, progress, visitor, values of the inputs by name); yields values of the view. Must not raise, since gradio
             would show a notice that fades.
         triggers: events that start a run.
         buttons: Run and Stop.
         inputs: components whose values `run` gets, by name.
-        view: keeps what it shows until `run` updates it.
-        more_outputs: components that `run` updates as well.
+        view: keeps what it shows until `run` yields.
 
     Returns:
         A function that ends a session's run, to call before the view shows something else.
@@ -146,17 +145,18 @@ def wire_run(
 
         with stops.running(request) as flag:
             yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
-            for updates in run(flag, report, visitor_of(request), named_values(inputs, values)):
+            asked = {name: values[component] for name, component in inputs.items()}
+            for value in run(flag, report, visitor_of(request), asked):
+                # At the end an empty update, since gradio repeats the last one when the run ends.
+                yield {view: gr.skip() if flag.is_dropped else value}
                 if flag.is_dropped:
-                    yield {view: gr.skip()}  # empty, since gradio repeats the last update when the run ends
                     return
-                yield updates
 
     ran = gr.on(
         triggers,
         serve,
         set(inputs.values()),
-        [start, stop, view, *more_outputs],
+        [start, stop, view],
         show_progress_on=view,
         trigger_mode="once",
         concurrency_limit=None,  # the scheduler has its own queue, and shows users their position
@@ -166,13 +166,6 @@ def wire_run(
     stop.click(stops.stop, None, None, **QUIET)
     page.unload(stops.drop)
     return stops.drop
-
-
-def in_view(
-    view: gr.HTML, lines: Callable[..., Iterator[str]], *values: Any
-) -> Iterator[dict[Component, Any]]:
-    """A run for `wire_run`: updates of `view` from the lines that `lines` yields."""
-    return ({view: value} for value in grow(lines, *values))
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:

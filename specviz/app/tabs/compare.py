@@ -18,7 +18,6 @@ from specviz.app.components.compare_view import CompareView, Panes, panes_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.controls import (
     address_script,
-    check_rule,
     draft_length_dropdown,
     drawer,
     example_buttons,
@@ -33,7 +32,7 @@ from specviz.app.controls import (
     wire_penalty,
 )
 from specviz.app.link import Link, Pane
-from specviz.app.running import QUIET, in_view, page_script, wire_run
+from specviz.app.running import QUIET, grow, page_script, wire_run
 from specviz.app.tabs.generate import INSPECT, fill
 from specviz.app.tabs.panes import RecordedComparison, recorded_comparisons
 from specviz.core.methods import OWN_RULE
@@ -144,7 +143,6 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         pairs = [pane.pop("pair") or shared for pane in panes]
         for each in dict.fromkeys(pairs):
             service.check_pair(each)
-        check_rule(asked, [pane["method"] for pane in panes])
         inspect = INSPECT if asked["temperature"] == 0 else 0  # at 0, verdicts show both favourites
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
@@ -152,7 +150,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     triggers = [buttons[0].click, prompt.submit, go.change]
     keep_address("compare", settings, triggers)
     drop = wire_run(
-        page, partial(in_view, view, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
+        page, partial(grow, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
     )
     tab = Compare(settings, view, go, recorded, drop)
 

@@ -17,7 +17,6 @@ from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
     EXAMPLES,
     address_script,
-    check_rule,
     describe_method,
     draft_length_dropdown,
     drawer,
@@ -43,8 +42,8 @@ from specviz.app.running import (
     Stops,
     error_line,
     grow,
-    in_view,
     page_script,
+    sent_with,
     visitor_of,
     wire_run,
 )
@@ -144,7 +143,6 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         stop: threading.Event, progress: Progress, visitor: Visitor, asked: dict[str, Any]
     ) -> Iterator[str]:
         pair = asked.pop("pair")
-        check_rule(asked, [asked["method"]])
         service.check_pair(pair)
         request = Request(inspect=INSPECT, **request_settings(asked))
         return service.lines(pair, request, stop, progress, visitor=visitor)
@@ -153,12 +151,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     gr.on(triggers, None, None, examples, js='() => ""', **QUIET)
     keep_address("generate", settings, triggers)
     drop = wire_run(
-        page,
-        partial(in_view, view, lines),
-        triggers=triggers,
-        buttons=buttons,
-        inputs=settings,
-        view=view,
+        page, partial(grow, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
     )
     _wire_forks(page, service, view)
     view.fill(_filled, None, [method, lenience], **QUIET)
@@ -229,8 +222,7 @@ def fill(settings: Mapping[str, Component], values: Mapping[str, Any]) -> list[A
 
 def _filled(event: gr.EventData) -> list[Any]:
     """Updates for method and lenience that the view requests. The request is untrusted."""
-    sent = event_data(event)
-    sent = sent if isinstance(sent, dict) else {}
+    sent = sent_with(event)
     name, lenience = sent.get("method"), sent.get("lenience")
     if not isinstance(name, str) or name not in METHODS or not isinstance(lenience, int | float):
         return [gr.skip(), gr.skip()]
@@ -242,22 +234,15 @@ def _wire_forks(page: gr.Blocks, service: Service, view: TraceView) -> None:
     stops = Stops()
 
     def serve(request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
-        sent = event_data(event)
+        sent = sent_with(event)
         with stops.running(request, fork_id(sent)) as stop:
             for value in grow(fork_lines, service, sent, INSPECT, stop, visitor_of(request)):
                 yield gr.update(branch=value)
 
     def end(request: gr.Request, event: gr.EventData) -> None:
-        stops.stop(request, fork_id(event_data(event)))
+        stops.stop(request, fork_id(sent_with(event)))
 
-    view.fork(
-        serve,
-        None,
-        view,
-        show_progress="hidden",
-        trigger_mode="multiple",
-        concurrency_limit=None,
-        api_visibility="private",
-    )
+    how: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    view.fork(serve, None, view, trigger_mode="multiple", concurrency_limit=None, **how)
     view.unfork(end, None, None, **QUIET)
     page.unload(stops.drop)

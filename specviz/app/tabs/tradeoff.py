@@ -49,7 +49,7 @@ def tradeoff_tab(
     view.open(open_text, [live, compare.go], opened, **QUIET)
     wire_run(
         page,
-        lambda *asked: ({view: value} for value in events.run(*asked)),
+        events.run,
         triggers=[buttons[0].click],
         buttons=buttons,
         inputs={"live": live, **controls},

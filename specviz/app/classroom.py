@@ -1,23 +1,33 @@
 """A class: the number of open pages, and the step of a lesson to which the teacher invites everybody.
 
-Whoever has the key may invite. A visitor's page identifies itself by a random number that it draws. Nothing is stored on disk.
+Whoever has the key may invite. A visitor's page identifies itself by a random number that it draws. Nothing is stored on disk. The
+files of the projector's and the teacher's page are in `static/class/`.
 """
 
 from __future__ import annotations
 
 import hmac
+import json
 import re
 import secrets
 import socket
-import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any
 from urllib.parse import urlencode
 
+import segno
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
 from specviz import environment
-from specviz.errors import RequestError
+from specviz.app.components.scripted_html import TEMPLATES, module_address, style
+from specviz.app.look import font_faces
+from specviz.errors import RequestError, SpecvizError
 from specviz.lessons.shelf import shown_lessons
+from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
 
 POLL_SECONDS = 5.0
@@ -28,46 +38,22 @@ _MOST_VISITORS = 1000
 _LATELY = 120.0
 _VISITOR = re.compile(r"[0-9a-f]{16,32}")
 _OUTSIDE = ("192.0.2.1", 9)  # a reserved address; connecting a datagram socket sends nothing
+_QUIET = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+"""Headers that keep the teacher's address, which contains the key, from caches and other sites."""
 
 
 class NotTheTeacherError(RequestError):
     """The request lacks the teacher's key."""
 
 
-@dataclass(frozen=True)
-class Invitation:
-    """A step of a lesson to which everybody is invited."""
-
-    lesson: str
-    step: int
-
-    @property
-    def link(self) -> str:
-        """The link, relative to the page's address."""
-        return "?" + urlencode({"lesson": self.lesson, "step": self.step})
-
-
-def invitation(lesson: object, step: object) -> Invitation:
-    """The invitation to a step of a lesson, counted from 1; raises RequestError if there is no such lesson or step."""
-    known = shown_lessons().lessons
-    if not isinstance(lesson, str) or lesson not in known:
-        raise RequestError(f"There is no such lesson; there are {', '.join(known)}.")
-    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= LAST_STEP:
-        raise RequestError(f"A step is a whole number from 1 to {LAST_STEP}.")
-    return Invitation(lesson, step)
-
-
 class Classroom:
     """The class of this server."""
 
-    def __init__(
-        self, address: str, secret: str | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Create a class at the address that visitors type in. The default key is random."""
+    def __init__(self, address: str) -> None:
+        """Create a class at the address that visitors type in, with a random key."""
         self.address = address.rstrip("/") + "/"
-        self.secret = secret or secrets.token_urlsafe(12)
-        self.invitation: Invitation | None = None
-        self._clock = clock
+        self.secret = secrets.token_urlsafe(12)
+        self.invitation: dict[str, Any] | None = None
         self._heard: dict[str, float] = {}
         self._waits: deque[tuple[float, float, int]] = deque()
 
@@ -84,21 +70,40 @@ class Classroom:
                 "This is not the teacher's address: use the one that the server printed when it started."
             )
 
+    def invite(self, asked: Mapping[str, Any]) -> None:
+        """Invite everybody to a "step", counted from 1, of a "lesson"; without both, withdraw the invitation.
+
+        Raises:
+            NotTheTeacherError: the "key" is not the teacher's.
+            RequestError: there is no such lesson or step.
+        """
+        self.check(asked.get("key"))
+        lesson, step, known = asked.get("lesson"), asked.get("step"), shown_lessons().lessons
+        if not asked.keys() & {"lesson", "step"}:
+            self.invitation = None
+            return
+        if not isinstance(lesson, str) or lesson not in known:
+            raise RequestError(f"There is no such lesson; there are {', '.join(known)}.")
+        if type(step) is not int or not 1 <= step <= LAST_STEP:
+            raise RequestError(f"A step is a whole number from 1 to {LAST_STEP}.")
+        asked = {"lesson": lesson, "step": step}
+        self.invitation = {**asked, "link": f"?{urlencode(asked)}"}
+
     def hear(self, visitor: str) -> None:
         """Note that a visitor's page is open. Ids that no page would draw are ignored."""
         if _VISITOR.fullmatch(visitor) and (visitor in self._heard or self.here < _MOST_VISITORS):
-            self._heard[visitor] = self._clock()
+            self._heard[visitor] = monotonic()
 
     @property
     def here(self) -> int:
         """Number of pages that polled recently."""
-        now = self._clock()
+        now = monotonic()
         self._heard = {name: at for name, at in self._heard.items() if now - at <= _HEARD}
         return len(self._heard)
 
     def wait(self, statistics: Sequence[EngineStatistics]) -> float | None:
         """Mean queue time, in seconds, of the texts that ended in about the last two minutes; None if there are none."""
-        now = self._clock()
+        now = monotonic()
         waited = sum(each.waited_seconds for each in statistics)
         ended = sum(sum(each.finished.values()) for each in statistics)
         self._waits.append((now, waited, ended))
@@ -121,3 +126,77 @@ def _own_address() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def qr_code(address: str) -> str:
+    """The address as a QR code: an SVG element, dark on light."""
+    return segno.make(address, error="m", micro=False).svg_inline(
+        border=3, dark="#14161b", light="#ffffff", omitsize=True, svgclass="sc-qr", lineclass=None
+    )
+
+
+def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
+    """The routes of a class."""
+
+    async def page(request: Request) -> Response:
+        """The projector's page, or the teacher's if the address contains the key."""
+        key = request.query_params.get("key")
+        if key is not None:
+            classroom.check(key)
+        content = TEMPLATES.get_template("class/class.html").render(
+            address=classroom.address,
+            shown=classroom.address.partition("://")[2].rstrip("/"),
+            qr=qr_code(classroom.address),
+            is_teacher=key is not None,
+            last_step=LAST_STEP,
+            seconds=POLL_SECONDS,
+            module=module_address("class/class"),
+            css=f"{font_faces()}\n{style('shared/shared', 'class/class')}",
+        )
+        return HTMLResponse(content, headers=_QUIET)
+
+    async def now(request: Request) -> Response:
+        """Numbers of visitors and of running and waiting texts, mean wait, invitation. Also counts the sender as a visitor."""
+        classroom.hear(request.query_params.get("visitor", ""))
+        statistics = service.status()
+        content = {
+            "here": classroom.here,
+            "running": sum(each.running for each in statistics),
+            "waiting": sum(each.waiting for each in statistics),
+            "wait": classroom.wait(statistics),
+            "invitation": classroom.invitation,
+        }
+        return JSONResponse(content, headers=_QUIET)
+
+    async def invite(request: Request) -> Response:
+        """Invite everybody to a step ({"key", "lesson", "step"}), or withdraw the invitation ({"key"})."""
+        try:
+            asked = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            asked = None
+        if not isinstance(asked, dict):
+            raise RequestError('An invitation is a JSON object with "key", "lesson" and "step".')
+        classroom.invite(asked)
+        return await now(request)
+
+    return [
+        Route("/class", _in_a_sentence(page, PlainTextResponse)),
+        Route("/class/now", _in_a_sentence(now)),
+        Route("/class/invite", _in_a_sentence(invite), methods=["POST"]),
+    ]
+
+
+def _in_a_sentence(
+    endpoint: Callable[[Request], Awaitable[Response]],
+    answer: Callable[..., Response] = lambda sentence, *more: JSONResponse({"detail": sentence}, *more),
+) -> Callable[[Request], Awaitable[Response]]:
+    """Wrap an endpoint so that errors become responses: status 403 for a wrong key, otherwise 422."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except SpecvizError as error:
+            status = 403 if isinstance(error, NotTheTeacherError) else 422
+            return answer(str(error), status, _QUIET)
+
+    return answered

@@ -54,7 +54,6 @@ class Clients:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
         self._app = app
         self._calls: dict[bytes, threading.Event] = {}
 

@@ -93,7 +93,6 @@ class Guard:
     """ASGI middleware: refuses unknown addresses, stops reading at its limits, and turns failures into answers."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
         self._app = app
         self._held = 0  # bytes, of all bodies, that count towards `MAX_BODIES`
 

@@ -50,7 +50,6 @@ class HostCheck:
     """ASGI middleware: refuses requests to other hosts, and from other sites' pages."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
-        """Wrap `app`."""
         self._app = app
         self._hosts = hosts
 

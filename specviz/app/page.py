@@ -12,8 +12,7 @@ from specviz import environment
 from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.answers import SCHEMAS
 from specviz.app.api import check_arguments, offers_mcp, wire_api
-from specviz.app.class_routes import class_routes
-from specviz.app.classroom import POLL_SECONDS, Classroom
+from specviz.app.classroom import POLL_SECONDS, Classroom, class_routes
 from specviz.app.clients import client_address, network_of
 from specviz.app.components.frame import Address, Bar, InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route

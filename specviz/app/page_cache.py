@@ -25,7 +25,6 @@ class PageCache:
     """ASGI middleware that answers "/" with gradio's earlier answer."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
         self._app = app
         self._pages: OrderedDict[tuple[str | None, ...], Response] = OrderedDict()
 

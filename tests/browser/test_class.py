@@ -25,7 +25,7 @@ def room() -> Iterator[Classroom]:
     port = free_port()
     service, room = Service(), Classroom(f"http://127.0.0.1:{port}")
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("page", "class_routes"):
+        for module in ("page", "classroom"):
             patch.setattr(f"specviz.app.{module}.POLL_SECONDS", POLL_SECONDS)
         page = build_page(service, room)
         start(page, service, room, port=port)

@@ -31,7 +31,6 @@ class Playground(ScriptedHTML):
     STYLES = ("shared/range", "playground/playground")
 
     def __init__(self, **kwargs: Any) -> None:
-        """Make one; `kwargs` as for `ScriptedHTML`."""
         super().__init__(methods=method_words(), **kwargs)
 
 

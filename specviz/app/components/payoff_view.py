@@ -18,7 +18,6 @@ class PayoffView(ScriptedHTML):
     STYLES = ("shared/chart", "shared/range", "payoff_view/payoff_view")
 
     def __init__(self, **kwargs: Any) -> None:
-        """Make one; `kwargs` as for `ScriptedHTML`."""
         measured = [asdict(each) for each in measurements()]
         used = {one["method"] for each in measured for one in each["speed_ups"]}
         methods = {name: marks for name, marks in chart_marks().items() if name in used}

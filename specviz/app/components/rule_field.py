@@ -16,6 +16,5 @@ class RuleField(ScriptedHTML):
     STYLES = ()
 
     def __init__(self, **kwargs: Any) -> None:
-        """Make one; `kwargs` as for `ScriptedHTML`."""
         own = METHODS[OWN_RULE]
         super().__init__(own.expression, known=[rule_words(own)], **kwargs)

@@ -22,7 +22,6 @@ class WrongEnginesView(ScriptedHTML):
     MODULE = "wrong_engines/wrong_engines"
 
     def __init__(self, **kwargs: Any) -> None:
-        """Make one; `kwargs` as for `ScriptedHTML`."""
         super().__init__(words=WORDS, engines=[engine_card(rule) for rule in WRONG], **kwargs)
 
 

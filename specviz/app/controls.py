@@ -24,6 +24,7 @@ from specviz.app.settings import CONTROLS, MAX_SEED, Control
 from specviz.core.methods import METHODS, OWN_RULE, get_method
 from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS
+from specviz.schema.settings import AUTO
 from specviz.serving.limits import Limits
 from specviz.serving.offer import default_pair, missing_pairs, offered_pairs
 from specviz.serving.service import Service
@@ -81,10 +82,11 @@ def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
         )
 
 
-def method_dropdown(name: str, elem_id: str, **more: Any) -> gr.Dropdown:
+def method_dropdown(name: str) -> gr.Dropdown:
     """A dropdown of all methods by their labels, in the order of the menu. `name` is selected."""
     labels = [(METHODS[key].label, key) for keys in method_menu().values() for key in keys]
-    return gr.Dropdown(labels, value=name, elem_id=elem_id, **{"label": CONTROLS["method"].title} | more)
+    title = CONTROLS["method"].title
+    return gr.Dropdown(labels, value=name, elem_id="method", label=title, show_label=False)
 
 
 def describe_method(name: str) -> str:
@@ -93,18 +95,11 @@ def describe_method(name: str) -> str:
     return f"{method.sentence}\n\n`{method.formula}`"
 
 
-def rule_field(methods: Sequence[gr.Dropdown], prefix: str = "") -> RuleField:
-    """The field for a custom rule, visible while one of `methods` is the method that takes it."""
-    shown = any(method.value == OWN_RULE for method in methods)
-    with gr.Column(visible=shown, elem_id=f"{prefix}own-rule") as column:
-        field = RuleField(elem_id=f"{prefix}rule")
-    gr.on(
-        [method.change for method in methods],
-        lambda *names: gr.Column(visible=OWN_RULE in names),
-        list(methods),
-        column,
-        **QUIET,
-    )
+def rule_field(method: gr.Dropdown) -> RuleField:
+    """The field for a custom rule, visible while `method` is the one that takes it."""
+    with gr.Column(visible=method.value == OWN_RULE, elem_id="own-rule") as column:
+        field = RuleField(elem_id="rule")
+    method.change(lambda name: gr.Column(visible=name == OWN_RULE), method, column, **QUIET)
     return field
 
 
@@ -123,31 +118,20 @@ def _read_number(text: str | None) -> float | str | None:
         return text
 
 
-def lenience_track(
-    method: gr.Dropdown, elem_id: str, value: float | None = None, prefix: str = ""
-) -> LenienceTrack:
+def lenience_track(method: gr.Dropdown) -> LenienceTrack:
     """The slider for the chosen method's lenience, on a scale for the pair and the temperature of its tab."""
-    around = {"pair": default_pair(), "temperature": CONTROLS["temperature"].default}
-    track = LenienceTrack(lenience_value(method.value, value), group=prefix, around=around, elem_id=elem_id)
+    track = LenienceTrack(lenience_value(method.value), elem_id="lenience")
     # Not `change`: that would reset the lenience of a link, which sets both.
     method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
     return track
 
 
-def wire_form(settings: Mapping[str, Component], prefix: str = "") -> None:
-    """Report a tab's settings to the page's scripts whenever they change; see `static/page/tell_form.js`."""
-    js = page_script("tell_form", GROUP=prefix, NAMES=list(settings))
-    components: list[Any] = list(settings.values())
-    gr.on([each.change for each in components], None, components, None, js=js, **QUIET)
-
-
-def draft_length_dropdown(elem_id: str, info: str | None = None) -> gr.Dropdown:
+def draft_length_dropdown(elem_id: str, info: str) -> gr.Dropdown:
     """The draft length: automatic, or a number."""
-    automatic, *numbers = DRAFT_LENGTHS
-    choices: list[Any] = [("automatic", automatic), *((str(number), number) for number in numbers)]
+    choices: list[Any] = [("automatic" if each == AUTO else str(each), each) for each in DRAFT_LENGTHS]
     return gr.Dropdown(
         choices,
-        value=automatic,
+        value=AUTO,
         label=CONTROLS["draft_length"].title,
         info=info,
         filterable=False,
@@ -251,10 +235,21 @@ def _of_pair(key: str) -> dict[str, Any]:
     return {"info": info, "placeholder": number}
 
 
-def wire_penalty(settings: Mapping[str, Component]) -> None:
-    """Update the hint of the repetition penalty when the pair changes."""
+def wire_settings(
+    tab: str, settings: Mapping[str, Component], triggers: Sequence[Any], prefix: str = ""
+) -> None:
+    """Tell the page's scripts of a tab's settings whenever they change, and write them into its address when a trigger fires.
+
+    For the names of the settings see `link_button`, for the scripts `static/page/tell_form.js`. The hint of the repetition penalty follows
+    the pair.
+    """
+    components: list[Any] = list(settings.values())
+    js = page_script("tell_form", GROUP=prefix, NAMES=list(settings))
+    gr.on([each.change for each in components], None, components, None, js=js, **QUIET)
     pair: Any = settings["pair"]
     pair.change(lambda key: gr.Textbox(**_of_pair(key)), pair, settings["repetition_penalty"], **QUIET)
+    js = address_script("keepAddress", tab, settings)
+    gr.on(triggers, None, components, None, js=js, **QUIET)
 
 
 def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -> None:
@@ -262,12 +257,6 @@ def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     js = address_script("copyLink", tab, settings)
     button.click(None, list(settings.values()), None, js=js, **QUIET)
-
-
-def keep_address(tab: str, settings: Mapping[str, Component], triggers: Sequence[Any]) -> None:
-    """Write these settings into the page's address whenever one of `triggers` fires; arguments as for `link_button`."""
-    js = address_script("keepAddress", tab, settings)
-    gr.on(triggers, None, list(settings.values()), None, js=js, **QUIET)
 
 
 def address_script(function: str, tab: str, settings: Mapping[str, Component]) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
@@ -19,6 +17,7 @@ from specviz.analysis.sweep.scale import EVEN, FLAT, recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS, get_method
+from specviz.serving.offer import default_pair
 
 UNFIT = "The lenience must be a number."
 _DIGITS = 6
@@ -36,29 +35,15 @@ class LenienceTrack(ScriptedHTML):
 
     MODULE = "lenience_track/lenience_track"
 
-    def __init__(
-        self,
-        value: str = "",
-        *,
-        group: str = "",
-        around: Mapping[str, Any] = MappingProxyType({}),
-        **kwargs: Any,
-    ) -> None:
-        """Make one.
-
-        Args:
-            value: the initial value.
-            group: the form whose pair and temperature the slider follows; see `static/page/tell_form.js`.
-            around: the initial "pair" and "temperature".
-            **kwargs: as for `ScriptedHTML`.
-        """
+    def __init__(self, value: str = "", **kwargs: Any) -> None:
+        """Make one; it follows the pair and the temperature of the form "", see `static/page/tell_form.js`."""
         super().__init__(
             value,
             title=CONTROLS["lenience"].title,
             methods=_method_words(),
             sweep=sweep_scales(),
-            group=group,
-            around=dict(around),
+            group="",
+            around={"pair": default_pair(), "temperature": CONTROLS["temperature"].default},
             **kwargs,
         )
 
@@ -68,10 +53,8 @@ class LenienceTrack(ScriptedHTML):
             lenience = json.loads(payload)["lenience"]
             if lenience is None:
                 return None
-            if isinstance(lenience, int | float) and not isinstance(lenience, bool):
-                number = float(lenience)
-                if math.isfinite(number):
-                    return number
+            if type(lenience) in (int, float) and math.isfinite(number := float(lenience)):
+                return number
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             pass
         raise gr.Error(UNFIT)

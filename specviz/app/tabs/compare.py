@@ -21,15 +21,13 @@ from specviz.app.controls import (
     draft_length_dropdown,
     drawer,
     example_buttons,
-    keep_address,
     link_button,
     pair_dropdown,
     prompt_box,
     request_settings,
     run_buttons,
     sampling_controls,
-    wire_form,
-    wire_penalty,
+    wire_settings,
 )
 from specviz.app.link import Link, Pane
 from specviz.app.running import QUIET, grow, page_script, wire_run
@@ -128,8 +126,6 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     gr.on([panes.input, panes.change], _shows_rule, panes, own_rule, **QUIET)
     length.input(None, [length, panes], panes, js=page_script("set_draft_length"), **QUIET)
     panes.change(None, panes, length, js="(panes) => JSON.parse(panes)[0].draft_length", **QUIET)
-    wire_form(settings, PREFIX)
-    wire_penalty(settings)
     available = gr.JSON(visible=False)
     told = page_script("tell_form", GROUP=f"{PREFIX}pairs", NAMES=["offered"])
     page.load(lambda: _available(service), None, available, **QUIET).then(
@@ -148,7 +144,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 
     triggers = [buttons[0].click, prompt.submit, go.change]
-    keep_address("compare", settings, triggers)
+    wire_settings("compare", settings, triggers, PREFIX)
     drop = wire_run(
         page, partial(grow, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
     )

@@ -20,7 +20,6 @@ from specviz.app.controls import (
     describe_method,
     draft_length_dropdown,
     drawer,
-    keep_address,
     lenience_track,
     link_button,
     method_dropdown,
@@ -30,8 +29,7 @@ from specviz.app.controls import (
     rule_field,
     run_buttons,
     sampling_controls,
-    wire_form,
-    wire_penalty,
+    wire_settings,
 )
 from specviz.app.forks import fork_id, fork_lines
 from specviz.app.guard import MAX_SENTENCE
@@ -115,9 +113,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         share = gr.Button("Share", size="sm", min_width=40, elem_id="share")
     with gr.Row(elem_classes="specviz-choice"):
         pair = pair_dropdown(show_label=False)
-        method = method_dropdown(start, "method", show_label=False)
-        lenience = lenience_track(method, "lenience")
-    rule = rule_field([method])
+        method = method_dropdown(start)
+        lenience = lenience_track(method)
+    rule = rule_field(method)
     with drawer("settings-drawer", more):
         about = gr.Markdown(describe_method(start), elem_classes="specviz-method", elem_id="about-method")
         hint = "Draft tokens per round. Changes the speed, never the text."
@@ -136,8 +134,6 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         open_.click(None, None, None, js=page_script("open_trace", LIMIT=limit, PACKED=MAX_PACKED), **QUIET)
     view = TraceView(value, keeps=True, forks=True, form=True, elem_id="view")
     method.input(describe_method, method, about, **QUIET)
-    wire_form(settings)
-    wire_penalty(settings)
 
     def lines(
         stop: threading.Event, progress: Progress, visitor: Visitor, asked: dict[str, Any]
@@ -149,7 +145,7 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
     triggers = [buttons[0].click, prompt.submit]
     gr.on(triggers, None, None, examples, js='() => ""', **QUIET)
-    keep_address("generate", settings, triggers)
+    wire_settings("generate", settings, triggers)
     drop = wire_run(
         page, partial(grow, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
     )

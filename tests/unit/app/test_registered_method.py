@@ -46,7 +46,7 @@ def mine(request: pytest.FixtureRequest) -> Iterator[Method]:
 
 def test_it_stands_wherever_methods_are_listed(mine: Method) -> None:
     assert list(METHODS)[-1] == "mine"
-    assert ("Mine", "mine") in method_dropdown("speed", "method").choices
+    assert ("Mine", "mine") in method_dropdown("speed").choices
     formula = "q₁(v) ≥ (1 − α)·max p₁" if mine.expression else "accept with min(1, p(v) / q(v) + α)"
     assert formula in describe_method("mine")
     words = method_words()["mine"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -18,43 +19,41 @@ from specviz.serving.service import Service
 from specviz.serving.statistics import BOUNDS
 
 _FRESH = {"Cache-Control": "no-store"}
+_COUNTER, _GAUGE, _HISTOGRAM = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-COUNTERS = {
-    "refused": ("specviz_texts_refused", "Sequences refused: the queue was full."),
-    "tokens": ("specviz_tokens", "Tokens emitted."),
-    "examined": ("specviz_proposals_examined", "Draft tokens examined."),
-    "drafts": ("specviz_spec_decode_num_drafts", "Rounds of single sequences that examined draft tokens."),
-    "draft_tokens": ("specviz_spec_decode_num_draft_tokens", "Draft tokens of these rounds."),
-    "accepted": ("specviz_spec_decode_num_accepted_tokens", "Draft tokens accepted."),
-    "rounds": ("specviz_rounds", "Rounds of a batch."),
-    "busy_seconds": ("specviz_busy_seconds", "Seconds in prefill and rounds."),
-    "waited_seconds": ("specviz_waiting_seconds", "Seconds in the queue, summed over sequences."),
-}
-"""Counters by field of `EngineStatistics`; `spec_decode` ones have vLLM's names. The output appends _total to their names."""
-LABELLED = {
-    "finished": ("specviz_texts_finished", "Sequences that ended, by reason.", "reason"),
-    "accepted_per_position": (
-        "specviz_spec_decode_num_accepted_tokens_per_pos",
+METRICS: tuple[tuple[Any, ...], ...] = (
+    (_COUNTER, "finished", "texts_finished", "Sequences that ended, by reason.", "reason"),
+    (
+        _COUNTER,
+        "accepted_per_position",
+        "spec_decode_num_accepted_tokens_per_pos",
         "Draft tokens accepted, by position in the draft.",
         "position",
     ),
-}
-"""Counters with one more label, by field of `EngineStatistics`."""
-HISTOGRAMS = {
-    "time_to_first_token": ("specviz_time_to_first_token_seconds", "From arrival to the first tokens."),
-    "time_per_output_token": (
-        "specviz_request_time_per_output_token_seconds",
+    (_HISTOGRAM, "time_to_first_token", "time_to_first_token_seconds", "From arrival to the first tokens."),
+    (
+        _HISTOGRAM,
+        "time_per_output_token",
+        "request_time_per_output_token_seconds",
         "Of each sequence: time after its first tokens, per token after them.",
     ),
-}
-"""Histograms by field of `EngineStatistics`."""
-GAUGES = {
-    "running": ("specviz_texts_running", "Sequences in prefill or decoding."),
-    "waiting": ("specviz_texts_waiting", "Sequences in the queue."),
-    "max_sequences": ("specviz_rows", "Sequences that may decode at once."),
-    "loaded": ("specviz_pair_loaded", "Whether the pair is in memory."),
-}
-"""Gauges by field of `EngineStatistics`."""
+    (_COUNTER, "refused", "texts_refused", "Sequences refused: the queue was full."),
+    (_COUNTER, "tokens", "tokens", "Tokens emitted."),
+    (_COUNTER, "examined", "proposals_examined", "Draft tokens examined."),
+    (_COUNTER, "drafts", "spec_decode_num_drafts", "Rounds of single sequences that examined draft tokens."),
+    (_COUNTER, "draft_tokens", "spec_decode_num_draft_tokens", "Draft tokens of these rounds."),
+    (_COUNTER, "accepted", "spec_decode_num_accepted_tokens", "Draft tokens accepted."),
+    (_COUNTER, "rounds", "rounds", "Rounds of a batch."),
+    (_COUNTER, "busy_seconds", "busy_seconds", "Seconds in prefill and rounds."),
+    (_COUNTER, "waited_seconds", "waiting_seconds", "Seconds in the queue, summed over sequences."),
+    (_GAUGE, "running", "texts_running", "Sequences in prefill or decoding."),
+    (_GAUGE, "waiting", "texts_waiting", "Sequences in the queue."),
+    (_GAUGE, "max_sequences", "rows", "Sequences that may decode at once."),
+    (_GAUGE, "loaded", "pair_loaded", "Whether the pair is in memory."),
+)
+"""Kind, field of `EngineStatistics`, name without "specviz_", meaning, and a label beside "pair". `spec_decode` ones have vLLM's names.
+
+The output appends `_total` to the names of counters."""
 
 
 def health_routes(service: Service) -> list[BaseRoute]:
@@ -93,25 +92,19 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics of all pairs."""
         statistics = self._service.status()
-        for field, (name, words, label) in LABELLED.items():
-            labelled = CounterMetricFamily(name, words, labels=["pair", label])
+        for kind, field, name, words, *label in METRICS:
+            family: Any = kind(f"specviz_{name}", words, labels=["pair", *label])
             for each in statistics:
-                for value, count in sorted(getattr(each, field).items()):
-                    labelled.add_metric([each.pair, str(value)], count)
-            yield labelled
-        for field, (name, words) in HISTOGRAMS.items():
-            histogram = HistogramMetricFamily(name, words, labels=["pair"])
-            for each in statistics:
-                found = getattr(each, field)
-                buckets = zip((*map(str, BOUNDS), "+Inf"), accumulate(found.counts), strict=True)
-                histogram.add_metric([each.pair], list(buckets), found.total)
-            yield histogram
-        for metrics, kind in ((COUNTERS, CounterMetricFamily), (GAUGES, GaugeMetricFamily)):
-            for field, (name, words) in metrics.items():
-                family = kind(name, words, labels=["pair"])
-                for each in statistics:
-                    family.add_metric([each.pair], getattr(each, field))
-                yield family
+                value = getattr(each, field)
+                if label:
+                    for key, count in sorted(value.items()):
+                        family.add_metric([each.pair, str(key)], count)
+                elif kind is _HISTOGRAM:
+                    buckets = zip((*map(str, BOUNDS), "+Inf"), accumulate(value.counts), strict=True)
+                    family.add_metric([each.pair], list(buckets), value.total)
+                else:
+                    family.add_metric([each.pair], value)
+            yield family
         memory = GaugeMetricFamily(
             "specviz_accelerator_memory_bytes", "Memory reserved on an accelerator.", labels=["device"]
         )

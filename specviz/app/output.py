@@ -11,7 +11,6 @@ class LastingStream:
     """A text stream that drops what cannot be written."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`."""
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
@@ -24,7 +23,7 @@ class LastingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, ignoring failures."""
+        """Flush, or do not."""
         with suppress(OSError):
             self._stream.flush()
 

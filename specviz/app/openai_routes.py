@@ -10,18 +10,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
-from anyio import CapacityLimiter, fail_after, to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from specviz.app.api import follow, pairs
 from specviz.app.clients import client_address
 from specviz.app.openai_answer import Answer, Piece, joined
 from specviz.app.openai_request import CHAT, TEXT, Asked, blaming, read
 from specviz.app.refusals import OPENAI_PATH, ParameterError, openai_error, refusal
-from specviz.compat.gradio_answers import UNREAD_SECONDS
 from specviz.engine.events import Loading, Waiting
 from specviz.environment import OPENAI, on_space
 from specviz.schema.trace import Run
@@ -48,11 +47,11 @@ def openai_routes(service: Service) -> list[BaseRoute]:
         return [{"id": key, "object": "model", "created": began, "owned_by": "specviz"} for key in keys]
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": await to_thread.run_sync(usable)})
-
-    async def model(request: Request) -> Response:
-        for each in await to_thread.run_sync(usable):
-            if each["id"] == request.path_params["model"]:
+        found, wanted = await to_thread.run_sync(usable), request.path_params.get("model")
+        if wanted is None:
+            return JSONResponse({"object": "list", "data": found})
+        for each in found:
+            if each["id"] == wanted:
                 return JSONResponse(each)
         raise ParameterError(
             f"There is no such model here; {OPENAI_PATH}models lists those that can be used.", "model", 404
@@ -73,8 +72,9 @@ def openai_routes(service: Service) -> list[BaseRoute]:
                     piece = joined([item async for item in told if isinstance(item, Piece)])
                     # Without a run, the client has disconnected.
                     return JSONResponse(answer.whole(piece), headers=_HEADERS) if piece.run else Response()
-                # Wait for the first item, so that a refused call gets an error status instead of a stream.
-                first = await _begun(told)
+                # Wait for the models and the first item, so that a refused call gets an error status instead of a stream.
+                while isinstance(first := await anext(told, None), Loading):
+                    pass
                 open_items.pop_all()
                 return _Events(_lines(answer, first, told), items)
 
@@ -82,7 +82,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
     return [
         Route(f"{OPENAI_PATH}models", _answered(models)),
-        Route(f"{OPENAI_PATH}models/{{model}}", _answered(model)),
+        Route(f"{OPENAI_PATH}models/{{model}}", _answered(models)),
         Route(f"{OPENAI_PATH}completions", _answered(completions(TEXT)), methods=["POST"]),
         Route(f"{OPENAI_PATH}chat/completions", _answered(completions(CHAT)), methods=["POST"]),
     ]
@@ -133,14 +133,6 @@ async def _told(request: Request, items: Iterator[Item], threads: CapacityLimite
             return
 
 
-async def _begun(items: AsyncIterator[Item]) -> Item | None:
-    """The first item after the models have been loaded; None if the client has disconnected."""
-    async for item in items:
-        if not isinstance(item, Loading):
-            return item
-    return None
-
-
 async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) -> AsyncIterator[str]:
     """The answer as server-sent events, beginning with `item`. An error becomes an event, too."""
     for start in answer.starts():
@@ -163,16 +155,12 @@ def _line(content: dict[str, Any]) -> str:
 
 
 class _Events(StreamingResponse):
-    """A stream of server-sent events that closes `items` at its end. It also ends if the client reads nothing for a minute."""
+    """A stream of server-sent events that closes `items` at its end."""
 
     def __init__(self, lines: AsyncIterator[str], items: Iterator[Item]) -> None:
         super().__init__(lines, headers=_HEADERS, media_type="text/event-stream")
         self._items: Any = items
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            with fail_after(UNREAD_SECONDS):
-                await send(message)
-
-        with contextlib.closing(self._items), contextlib.suppress(TimeoutError):
-            await super().__call__(scope, receive, send_in_time)
+        with contextlib.closing(self._items):
+            await super().__call__(scope, receive, send)

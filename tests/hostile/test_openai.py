@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 from specviz.app import guard
 from specviz.app.openai_request import CHAT, TEXT
-from specviz.engine.events import Event, Started, Waiting
+from specviz.engine.events import Event, Started
 from specviz.errors import BusyError, EngineError, PairError, QuotaError
 from specviz.schema.trace import parse_trace
 from tests.hostile.conftest import JSON, Live
@@ -127,28 +125,6 @@ def test_a_client_that_hangs_up_ends_its_run(live: Live, streams: bool) -> None:
         wait_until(lambda: live.service.active == 0)
     finally:
         live.service.pause = 0.0
-
-
-def test_a_client_that_does_not_read_ends_its_run(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection may stay, but neither its text nor its pair are held for it."""
-    run = parse_trace(make_trace().lines)
-    run.rounds *= 60
-    ended = threading.Event()
-
-    def events(*_: Any, **__: Any) -> Iterator[Event | Waiting]:
-        try:
-            yield Started(0, run)
-            while True:
-                time.sleep(0.3)
-                yield Waiting(0, 0)
-        finally:
-            ended.set()
-
-    monkeypatch.setattr(live.service, "events", events)
-    monkeypatch.setattr("specviz.app.openai_routes.UNREAD_SECONDS", 0.5)
-    body = json.dumps(HELLO | {"stream": True, "logprobs": True, "top_logprobs": 10}).encode()
-    with said(live, body):
-        assert ended.wait(30)
 
 
 @pytest.mark.parametrize(

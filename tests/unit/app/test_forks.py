@@ -34,25 +34,23 @@ def test_a_fork_keeps_what_the_run_was_asked_for_and_records_as_the_page_does() 
     assert list(request.token_ids or ())[-1] == 17
 
 
-@pytest.mark.parametrize("changes", [
-    {"trace": None}, {"trace": ""}, {"trace": "<b>x"}, {"trace": TRACE[:300]}, {"tokens": -1}, {"tokens": 10**9},
-    {"tokens": 1.5}, {"tokens": True}, {"chosen": "x"}, {"chosen": -1}, {"changes": None}, {"changes": {"seed": 1}},
-    {"changes": {"max_new_tokens": 10**9}}, {"changes": {"inspect": 1}}, {"changes": {"method": "<b>x"}},
-    {"changes": {"method": []}}, {"changes": {"lenience": 7}}, {"changes": {"lenience": float("nan")}},
-    {"changes": {"draft_length": 10**6}},
-    {"trace": line(run_entry(continues={"prompt": "", "text": "", "tokens": 10**9, "chosen": None, "chosen_text": ""}))
-     + TRACE.split("\n", 1)[1]},
-], ids=lambda changes: json.dumps(changes)[:40])  # fmt: skip
+FAR = {"prompt": "", "text": "", "tokens": 10**9, "chosen": None, "chosen_text": ""}
+WRONG: tuple[dict[str, Any], ...] = (
+    *({"trace": trace} for trace in (None, "", "<b>x", TRACE[:300])),
+    {"trace": line(run_entry(continues=FAR)) + TRACE.split("\n", 1)[1]},
+    *({"tokens": tokens} for tokens in (-1, 10**9, 1.5, True)),
+    *({"chosen": chosen} for chosen in ("x", -1)),
+    *(
+        {"changes": changes}
+        for changes in (None, {"seed": 1}, {"inspect": 1}, {"method": []}, {"lenience": 7})
+    ),
+)
+
+
+@pytest.mark.parametrize("changes", WRONG, ids=lambda changes: json.dumps(changes)[:40])
 def test_what_no_page_sends_is_refused_in_a_sentence(changes: dict[str, Any]) -> None:
-    with pytest.raises(SpecvizError) as error:
+    with pytest.raises(SpecvizError, match=r"\.$"):
         asked_fork(sent(**changes), 10)
-    assert str(error.value).endswith(".")
-
-
-@pytest.mark.parametrize("odd", [None, 5, "x", [], {}, {"trace": "x"}])
-def test_anything_else_is_refused_too(odd: object) -> None:
-    with pytest.raises(SpecvizError, match="cannot be made"):
-        asked_fork(odd, 10)
 
 
 def test_no_models_are_loaded_for_a_fork() -> None:

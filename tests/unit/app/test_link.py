@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qsl
 
 import pytest
 
 from specviz.app.link import MAX_PROMPT, NAMES, Link, Pane, parse_link, query_of, ranged
 from specviz.core.methods import METHODS
-from specviz.schema.settings import SETTINGS, Request
+from specviz.schema.settings import Request
 
 
 def parsed(query: str) -> Link:
@@ -42,20 +43,13 @@ def test_a_link_sets_all_that_it_names() -> None:
     Request(**{name: value for name, value in link.settings.items() if name not in ("pair", "run", "token")})
 
 
-def test_a_link_that_says_no_temperature_leaves_the_default() -> None:
-    """As it always has: a link made before means what it meant."""
-    assert parsed("prompt=hello&seed=3").settings == {"prompt": "hello", "seed": 3}
-    assert SETTINGS["temperature"].default == 0.7
-
-
 def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
     query = [("tokens", "300")]
     assert parse_link(query, 1024).settings == {"max_new_tokens": 300}
-    assert parse_link(query, 200).problems == (
-        "The link’s “tokens” was ignored: it must be a whole number from 8 to 200.",
-    )
+    [problem] = parse_link(query, 200).problems
+    assert problem == "The link’s “tokens” was ignored: it must be a whole number from 8 to 200."
     five = ranged(5)["max_new_tokens"]
-    assert (five.offered, five.default, five.step, five.setting.is_whole) == ((5, 5), 5, 8, True)
+    assert (five.offered, five.default) == ((5, 5), 5)
 
 
 def test_panes_come_in_order() -> None:
@@ -88,19 +82,16 @@ def test_a_query_that_is_written_is_read_as_the_same_link() -> None:
 
 
 def test_names_of_others_are_passed_over() -> None:
-    assert parsed("__theme=dark&view=api&utm_source=x&pane2=y") == Link()
-    assert parsed("") == Link()
+    assert parsed("__theme=dark&view=api&utm_source=x&pane2=y") == parsed("") == Link()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_lenience_is_judged_by_its_method_wherever_it_stands(method: str) -> None:
-    low, high = METHODS[method].offered_range
-    for query in (f"method={method}&lenience={high:g}", f"lenience={high:g}&method={method}"):
-        assert parsed(query).settings == {"method": method, "lenience": high}
-    if METHODS[method].has_lenience:
-        beyond = parsed(f"lenience={low - 0.5:g}&method={method}")
-        assert beyond.settings == {"method": method}
-        assert len(beyond.problems) == 1
+def test_a_lenience_is_judged_by_its_method_wherever_it_stands() -> None:
+    for name, method in METHODS.items():
+        low, high = method.offered_range
+        for query in (f"method={name}&lenience={high:g}", f"lenience={high:g}&method={name}"):
+            assert parsed(query).settings == {"method": name, "lenience": high}
+        if method.has_lenience:
+            assert parsed(f"lenience={low - 0.5:g}&method={name}").settings == {"method": name}
 
 
 HOSTILE = "<script>alert(1)</script>"
@@ -124,13 +115,9 @@ LONG = "x" * (MAX_PROMPT + 1)
 )
 def test_an_invalid_value_is_ignored_with_a_sentence_that_does_not_repeat_it(query: str) -> None:
     link = parsed(query)
-    assert len(link.problems) == 1
-    assert link.problems[0].startswith("The link’s “")
-    assert link.problems[0].endswith(".")
-    assert not any(
-        piece in link.problems[0] for piece in (HOSTILE, "passwd", "9999", "xxxx", "drop", "__class__")
-    )
-    assert len(link.problems[0]) < 250
+    [problem] = link.problems
+    assert re.fullmatch("The link’s “.{4,230}\\.", problem)
+    assert not any(piece in problem for piece in (HOSTILE, "passwd", "9999", "xxxx", "drop", "__class__"))
     sound = {"method"} if query.startswith("method=cascade_chow") else set()
     assert set(link.settings) == sound
     assert link.tab is None
@@ -163,11 +150,5 @@ def test_a_link_to_a_lesson_opens_one_that_is_there() -> None:
         link = opened(f"lesson={name}")
         assert (link.tab, link.part) == (None, None)
         assert link.problems == ("The link’s “lesson” was ignored: it must be one of cascades, mine.",)
-    for tab, part in (
-        ("tour", "lessons"),
-        ("lessons", "lessons"),
-        ("playground", "playground"),
-        ("wrong", "wrong"),
-        ("learn", None),
-    ):
+    for tab, part in (("tour", "lessons"), ("playground", "playground"), ("learn", None)):
         assert (opened(f"tab={tab}").tab, opened(f"tab={tab}").part) == ("learn", part)

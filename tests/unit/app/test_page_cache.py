@@ -45,11 +45,9 @@ def test_each_address_has_one_compressed_page_and_invented_ones_take_no_memory(
         assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert " https " in site.client.get("/", headers={"host": "a.org", "x-forwarded-proto": "https"}).text
     assert site.made == 3
-    for number in range(5):
-        site.client.get("/", headers={"host": f"{number}.org"})
-    assert site.made == 8
-    assert " a.org None " in site.client.get("/", headers={"host": "a.org"}).text
-    assert site.made == 9
+    for host in ("1.org", "2.org", "3.org", "a.org"):
+        assert f" {host} None " in site.client.get("/", headers={"host": host}).text
+    assert site.made == 7
 
 
 def test_nothing_else_is_cached(site: SimpleNamespace) -> None:

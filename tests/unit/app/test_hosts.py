@@ -10,6 +10,8 @@ from starlette.testclient import TestClient
 from specviz.app.hosts import HostCheck, Hosts, answered_hosts
 from specviz.environment import HOSTS
 
+NAMED = {HOSTS.name: "specviz.example"}
+
 
 def status(hosts: Hosts, host: str, origin: str | None = None) -> int:
     """Of a request for nothing: 404 if it is let through."""
@@ -25,20 +27,14 @@ def status(hosts: Hosts, host: str, origin: str | None = None) -> int:
         ("127.0.0.1", {}, "localhost:7860", "http://localhost:7860", 404),
         ("127.0.0.1", {}, "specviz.example", "https://specviz.example", 403),
         ("::1", {}, "specviz.example", None, 403),
-        (
-            "127.0.0.1",
-            {HOSTS.name: "specviz.example"},
-            "specviz.example",
-            "https://specviz.example:8443",
-            404,
-        ),
-        ("127.0.0.1", {HOSTS.name: "specviz.example"}, "site.example", None, 403),
+        ("127.0.0.1", NAMED, "specviz.example", "https://specviz.example:8443", 404),
+        ("127.0.0.1", NAMED, "site.example", None, 403),
         ("127.0.0.1", {HOSTS.name: "*"}, "site.example", "https://other.example", 404),
         ("0.0.0.0", {}, "192.168.1.7:7860", "http://192.168.1.7:7860", 404),
         *(("0.0.0.0", {}, "192.168.1.7:7860", site, 403) for site in ("https://site.example", "null", "")),
         ("0.0.0.0", {HOSTS.name: "localhost"}, "site.example:7860", "http://site.example:7860", 403),
         ("0.0.0.0", {"SPACE_ID": "a/b"}, "a-b.hf.space", "https://site.example", 404),
-        ("192.168.1.7", {HOSTS.name: "specviz.example"}, "192.168.1.7:7860", None, 404),
+        ("192.168.1.7", NAMED, "192.168.1.7:7860", None, 404),
     ],
 )
 def test_only_own_and_named_hosts_are_answered_to_their_own_pages(

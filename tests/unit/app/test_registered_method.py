@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,22 +57,16 @@ def test_it_stands_wherever_methods_are_listed(mine: Method) -> None:
     assert Playground().props["methods"]["mine"] == words
     assert "mine" in LenienceTrack().props["methods"]
     assert listed()[-1]["formula"] == mine.formula
-    assert parse_link([("method", "mine"), ("lenience", "0.25")]).settings == {
-        "method": "mine",
-        "lenience": 0.25,
-    }
+    link = parse_link([("method", "mine"), ("lenience", "0.25")])
+    assert link.settings == {"method": "mine", "lenience": 0.25}
     grid = SweepGrid(methods=("mine",))
     assert [each.lenience for each in grid.settings if each.method == "mine"][:2] == [0.0, 0.167]
 
 
 def test_it_runs_and_is_inspected(mine: Method, tmp_path: Path) -> None:
     """The trace records its test, its critical leniences and its alternatives."""
-    engine = Engine(tiny_pair("llama", tmp_path))
-    asked = [
-        Request(prompt="The quick", method="mine", seed=seed, inspect=3, max_new_tokens=12)
-        for seed in range(6)
-    ]
-    runs = engine.generate(asked)
+    asked = Request(prompt="The quick", method="mine", inspect=3, max_new_tokens=12)
+    runs = Engine(tiny_pair("llama", tmp_path)).generate([replace(asked, seed=seed) for seed in range(6)])
     for run in runs:
         assert run.alternatives[-1].method == "mine"
         for token in run.tokens:

@@ -20,13 +20,7 @@ def test_a_bad_rule_comes_with_its_sentence_and_its_place() -> None:
 def test_the_route_answers_whatever_is_sent() -> None:
     client = TestClient(Starlette(routes=[rule_route()]))
     assert client.get("/rule", params={"text": GOOD_RULES[0]}).json()["formula"] == "max q₁ ≥ 1 − α"
-    for text in (
-        "",
-        " ",
-        "🌈",
-        "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
-        "(" * 5000,
-    ):
+    for text in ("", " ", "🌈", "\ufffd", "(" * 5000):
         answer = client.get("/rule", params={"text": text})
         assert answer.status_code == 200
         assert answer.json()["position"] >= 0

@@ -24,35 +24,13 @@ def css() -> str:
     return "\n".join((style("page/page", "page/settings", "page/compare"), menu_style("method")))
 
 
-# ---- fonts
-
-_LATIN = (
-    "U+0000-00FF, U+0131, U+0152-0153, U+02BB-02BC, U+02C6, U+02DA, U+02DC, U+0304, U+0308, U+0329, U+2000-206F, "
-    "U+20AC, U+2122, U+2191, U+2193, U+2212, U+2215, U+FEFF, U+FFFD"
-)
-_MORE_LATIN = (
-    "U+0100-0130, U+0132-0151, U+0154-02BA, U+02BD-02C5, U+02C7-02CC, U+1E00-1E9F, U+1EF2-1EFF, U+2113"
-)
-FONTS = (
-    ("Inter", "inter", "400 700", None),
-    ("JetBrains Mono", "jetbrains-mono", "400 700", None),
-    ("SpecViz Serif", "specviz-serif-latin", "200 900", _LATIN),
-    ("SpecViz Serif", "specviz-serif-latin-ext", "200 900", _MORE_LATIN),
-    ("SpecViz Serif", "specviz-serif-greek", "200 900", "U+0370-03FF"),
-)
-"""Family, file in `static/fonts/`, weights, and the characters for which browsers download it; see the README there."""
-
 _SANS = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 _MONO = ("JetBrains Mono", "ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
 def font_faces() -> str:
     """The fonts as CSS, at addresses of this server."""
-    return "\n".join(
-        f'@font-face {{ font-family: "{family}"; font-weight: {weights}; font-display: swap; '
-        f'src: url("{static_address()}/fonts/{file}.woff2") format("woff2");{f" unicode-range: {only};" if only else ""} }}'
-        for family, file, weights, only in FONTS
-    )
+    return style("fonts/fonts").replace('url("', f'url("{static_address()}/fonts/')
 
 
 # ---- gradio's theme

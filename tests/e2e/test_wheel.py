@@ -158,7 +158,6 @@ import specviz
 from specviz import __main__ as shell
 from specviz.analysis.sweep.folder import open_recorded
 from specviz.app.components.scripted_html import STATIC
-from specviz.app.look import FONTS
 from specviz.app.page import build_page
 from specviz.lessons.lesson import Lesson
 from specviz.lessons.shelf import shown_lessons
@@ -171,7 +170,7 @@ assert Path(specviz.__file__).resolve().is_relative_to(site), specviz.__file__
 assert ASSETS.is_relative_to(site), ASSETS
 assert open_recorded() is not None
 assert isinstance(shown_lessons().lessons["cascades"], Lesson)
-assert all((STATIC / f"fonts/{file}.woff2").is_file() for _, file, _, _ in FONTS)
+assert len(list((STATIC / "fonts").glob("*.woff2"))) == 5
 print(len(build_page(Service()).blocks))
 strangers = [
     module.__file__

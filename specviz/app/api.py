@@ -21,10 +21,10 @@ import gradio as gr
 
 from specviz import environment
 from specviz.analysis.metrics import Sentence, table
+from specviz.app import settings
 from specviz.app.answers import FIGURES
 from specviz.app.clients import call_ended
 from specviz.app.running import streaming, visitor_of
-from specviz.app.settings import CONTROLS
 from specviz.compat.gradio import is_tool_call, label_endpoint
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
@@ -79,7 +79,7 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, either, default=default, annotation=kind)
 
 
-HELP = {name: control.help for name, control in CONTROLS.items()} | {
+HELP = settings.HELP | {
     "prompt": "The text to answer or continue.",
     "panes": 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto", "rule": text}.',
     "pair": "A pair that `pairs` lists.",

@@ -26,7 +26,7 @@ LEARN_TABS = {"tour": "lessons"} | {name: name for name in ("lessons", "playgrou
 OTHER_TABS = {"replay": "generate"} | dict.fromkeys(LEARN_TABS, "learn")
 """Further names of tabs in links: those of old links, and of the parts of Learn."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
-    each.query: each.name for each in CONTROLS.values() if each.query
+    each.query: each.name for each in CONTROLS.values()
 }
 """Names in a query, and the settings that they stand for: "run" is the key of a recorded run, "token" the index of a token to select in
 it. A query may also have `tab`, `lesson` (with `step` and `language`, which the browser reads) and one `pane` per pane."""

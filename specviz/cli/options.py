@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from specviz.app.settings import CONTROLS
+from specviz.app.settings import HELP
 from specviz.errors import RequestError
 from specviz.schema.settings import SETTINGS, Setting
 
@@ -91,9 +91,7 @@ def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
 def _parameter(setting: Setting) -> inspect.Parameter:
     name = setting.name
     parse = read_draft_length if name == "draft_length" else None
-    option = typer.Option(
-        option_of(name), help=CONTROLS[name].help, metavar=_METAVARS.get(name), parser=parse
-    )
+    option = typer.Option(option_of(name), help=HELP[name], metavar=_METAVARS.get(name), parser=parse)
     default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
     annotation: Any = Annotated[str if parse else setting.kind, option]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -190,15 +189,9 @@ def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
     return usable + others
 
 
-def sampling_controls(limits: Limits, prefix: str = "", tokens: int | None = None) -> dict[str, Component]:
-    """The controls of sampling parameters, token limit and seed, by the names of a `Request`.
-
-    `limits` bounds the token limit; `tokens` is its initial value.
-    """
+def sampling_controls(limits: Limits, prefix: str = "") -> dict[str, Component]:
+    """The controls of sampling parameters, token limit and seed, by the names of a `Request`. `limits` bounds the token limit."""
     offered = ranged(limits.max_new_tokens)
-    if tokens is not None:
-        most = offered["max_new_tokens"]
-        offered["max_new_tokens"] = replace(most, default=min(tokens, limits.max_new_tokens))
     seed = offered.pop("seed")
     controls = {name: _number_control(each, prefix) for name, each in offered.items()}
     with gr.Row(equal_height=True):

@@ -18,18 +18,9 @@ SYMBOLS: dict[str, tuple[str, str]] = {
 }
 """Symbols of the paper's nine methods: the name in `static/shared/chart.js` and a character. The two baselines have open symbols."""
 _OTHERS = (
-    ("pentagon", "⬟"),
-    ("hexagon", "⬢"),
-    ("cross", "✚"),
-    ("x", "✖"),
-    ("hourglass", "⧗"),
-    ("bowtie", "⧓"),
-    ("triangle-ne", "◥"),
-    ("triangle-sw", "◣"),
-    ("triangle-nw", "◤"),
-    ("triangle-se", "◢"),
-    ("bar", "▬"),
-    ("pillar", "▮"),
+    *(("pentagon", "⬟"), ("hexagon", "⬢"), ("cross", "✚"), ("x", "✖"), ("hourglass", "⧗"), ("bowtie", "⧓")),
+    *(("triangle-ne", "◥"), ("triangle-sw", "◣"), ("triangle-nw", "◤"), ("triangle-se", "◢")),
+    *(("bar", "▬"), ("pillar", "▮")),
 )
 """Symbols of all other methods, assigned in turn."""
 _SHADES = sum(name.startswith("method-other-") for name in colours("light"))

@@ -40,17 +40,8 @@ def static_address() -> str:
 
 def method_words() -> dict[str, dict[str, Any]]:
     """What the browser gets of each method: words, rule, symbol, colour, and the range and the ends of the lenience."""
-    words = (
-        "title",
-        "label",
-        "group",
-        "sentence",
-        "source",
-        "default_lenience",
-        "matches",
-        "shares_noise",
-        "is_compared",
-    )
+    words = ["title", "label", "group", "sentence", "source", "default_lenience"]
+    words += ["matches", "shares_noise", "is_compared"]
     return {
         name: {word: getattr(method, word) for word in words}
         | rule_words(method)

@@ -110,7 +110,8 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
                 length = draft_length_dropdown(
                     "compare-draft-length", "Of all panes. Changes the speed, never the text."
                 )
-            sampling = sampling_controls(service.limits, PREFIX, TOKENS)
+            sampling = sampling_controls(service.limits, PREFIX)
+            sampling["max_new_tokens"].value = min(TOKENS, service.limits.max_new_tokens)
             share = gr.Row(elem_classes="specviz-share")
         with gr.Column(visible=False, elem_id="compare-own-rule") as own_rule:
             rule = RuleField(elem_id="compare-rule")
@@ -123,14 +124,21 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     with share:
         link_button("compare", settings, PREFIX)
     go = gr.State(0)
-    gr.on([panes.input, panes.change], _shows_rule, panes, own_rule, **QUIET)
+
+    def shows_rule(panes: list[dict[str, Any]]) -> gr.Column:
+        return gr.Column(visible=any(pane["method"] == OWN_RULE for pane in panes))
+
+    gr.on([panes.input, panes.change], shows_rule, panes, own_rule, **QUIET)
     length.input(None, [length, panes], panes, js=page_script("set_draft_length"), **QUIET)
     panes.change(None, panes, length, js="(panes) => JSON.parse(panes)[0].draft_length", **QUIET)
     available = gr.JSON(visible=False)
     told = page_script("tell_form", GROUP=f"{PREFIX}pairs", NAMES=["offered"])
-    page.load(lambda: _available(service), None, available, **QUIET).then(
-        None, available, None, js=told, **QUIET
-    )
+
+    def offered() -> list[str]:
+        missing = service.obstacles()
+        return [key for key in offered_pairs() if key not in missing]
+
+    page.load(offered, None, available, **QUIET).then(None, available, None, js=told, **QUIET)
 
     def lines(
         stop: threading.Event, progress: Progress, visitor: Visitor, asked: dict[str, Any]
@@ -158,13 +166,3 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     shown = panes.select(show, None, tab.outputs, **QUIET)
     shown.then(None, list(settings.values()), None, js=js, **QUIET)
     return tab
-
-
-def _shows_rule(panes: list[dict[str, Any]]) -> gr.Column:
-    return gr.Column(visible=any(pane["method"] == OWN_RULE for pane in panes))
-
-
-def _available(service: Service) -> list[str]:
-    """Keys of the offered pairs that are available now."""
-    missing = service.obstacles()
-    return [key for key in offered_pairs() if key not in missing]

@@ -9,6 +9,7 @@ import gradio as gr
 from starlette.routing import BaseRoute
 
 from specviz import environment
+from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.analysis.sweep.folder import shown_sweeps
 from specviz.app.answers import SCHEMAS
 from specviz.app.api import check_arguments, offers_mcp, wire_api
@@ -17,7 +18,7 @@ from specviz.app.clients import client_address, network_of
 from specviz.app.components.frame import Address, Bar, InvitationLine
 from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
 from specviz.app.components.payoff_view import PayoffView
-from specviz.app.components.race import recorded_race
+from specviz.app.components.race import Race, race_value
 from specviz.app.components.wrong_engines_view import WrongEnginesView
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
@@ -58,7 +59,7 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
         banner = gr.HTML(visible=False, elem_id="link-banner")
         with gr.Tabs(selected="idea", elem_id="tabs") as tabs:
             with gr.Tab("The idea", id="idea"):
-                recorded_race()
+                Race(race_value(read_recorded_runs()), elem_id="race")
             with gr.Tab("One run", id="generate"), gr.Column(elem_id="one-run"):
                 generate = generate_tab(page, service)
             with gr.Tab("Compare methods", id="compare"):

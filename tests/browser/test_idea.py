@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, read_recorded_runs
-from specviz.app.components.race import Race, race_value, recorded_race
+from specviz.app.components.race import Race, race_value
 from specviz.schema.trace import Run
 from tests.browser.bare import open_bare
 from tests.browser.driving import let_draw, violations
@@ -70,7 +70,7 @@ def alone(serve: Callable[[gr.Blocks], str]) -> str:
     """The tab's content beside another tab."""
     with gr.Blocks() as app, gr.Tabs(selected="idea"):
         with gr.Tab("The idea", id="idea"):
-            recorded_race()
+            Race(race_value(SHELF), elem_id="race")
         with gr.Tab("Other"):
             gr.Markdown("Nothing here.")
     return serve(app)

@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 from specviz.analysis.lanes import lane
-from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, RecordedRuns, read_recorded_runs
+from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, RecordedRuns
 from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.link import query_of
 from specviz.core.methods import METHODS
-from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS
 
 
@@ -21,15 +20,6 @@ class Race(ScriptedHTML):
     """
 
     MODULE = "race/race"
-
-
-def recorded_race() -> Race:
-    """The recorded race, or an empty one if it cannot be read."""
-    try:
-        value = race_value(read_recorded_runs())
-    except SpecvizError:
-        value = ""
-    return Race(value, elem_id="race")
 
 
 def race_value(shelf: RecordedRuns) -> str:

@@ -29,7 +29,7 @@ from specviz.app.controls import (
     sampling_controls,
     wire_settings,
 )
-from specviz.app.link import Link, Pane
+from specviz.app.link import Link
 from specviz.app.running import QUIET, grow, page_script, wire_run
 from specviz.app.tabs.generate import INSPECT, fill
 from specviz.app.tabs.panes import RecordedComparison, recorded_comparisons
@@ -43,7 +43,6 @@ from specviz.serving.visitor import Visitor
 PREFIX = "compare-"
 TOKENS = 64
 """Initial limit on new tokens; lower than for one run, because four panes take longer."""
-_WITHOUT_RECORDINGS = (Pane("speed", 0.0), Pane("cascade_tokenV3", 0.5), Pane("verifier_only", 0.0))
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Compare:
         return [*fill(self.settings, wanted), view]
 
     def show(self, told: RecordedComparison | None) -> list[Any]:
-        """Updates that show a recorded comparison."""
+        """Updates that show a recorded comparison, or change nothing."""
         return self.updates(told.settings, told.lines) if told else self.updates({}, gr.skip())
 
     def opened(self, link: Link, *, renews: bool) -> list[Any]:
@@ -77,7 +76,7 @@ class Compare:
         If it `renews` the tab, a link without settings shows the first recorded comparison.
         """
         if not link.compares or not (link.panes or link.settings):
-            return self.show(next(iter(self.recorded.values()), None) if renews else None)
+            return self.show(next(iter(self.recorded.values())) if renews else None)
         wanted = link.settings | ({"panes": panes_value(link.panes)} if link.panes else {})
         for told in self.recorded.values():
             if all(_equal(told.settings.get(name), value) for name, value in wanted.items()):
@@ -92,13 +91,11 @@ def _equal(recorded: Any, wanted: Any) -> bool:
 def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     """Build the tab's content, inside the caller's `gr.Tab`."""
     recorded = recorded_comparisons(service.limits)
-    opening = next(iter(recorded.values()), None)
-    first = opening.settings if opening else {}
+    opening = next(iter(recorded.values()))
     with gr.Column(elem_id="compare-place"):
         with gr.Row(elem_id="compare-bar"):
             known = [{"key": each.key, "title": each.title} for each in recorded.values()]
-            start = first.get("panes") or panes_value(_WITHOUT_RECORDINGS)
-            panes = Panes(start, presets=known, elem_id="compare-panes")
+            panes = Panes(opening.settings["panes"], presets=known, elem_id="compare-panes")
             prompt = prompt_box(PREFIX)
             buttons = run_buttons(PREFIX)
             more = gr.Button("⚙ Settings", size="sm", min_width=40, elem_id="compare-more")
@@ -115,9 +112,9 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
             share = gr.Row(elem_classes="specviz-share")
         with gr.Column(visible=False, elem_id="compare-own-rule") as own_rule:
             rule = RuleField(elem_id="compare-rule")
-        view = CompareView(opening.lines if opening else "", group=PREFIX, elem_id="compare-view")
+        view = CompareView(opening.lines, group=PREFIX, elem_id="compare-view")
     for name, component in {"prompt": prompt, "draft_length": length, **sampling}.items():
-        component.value = first.get(name, component.value)
+        component.value = opening.settings.get(name, component.value)
     settings: dict[str, Component] = (
         {"pair": pair, "prompt": prompt, "rule": rule} | sampling | {"panes": panes}
     )

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.analysis.recorded_runs import RecordedRun, read_recorded_runs
+from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.components.lenience_track import lenience_value
 from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
@@ -47,10 +47,10 @@ from specviz.app.running import (
 )
 from specviz.compat.gradio import event_data
 from specviz.core.methods import METHODS
-from specviz.errors import SpecvizError, TraceError
+from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS
 from specviz.progress import Progress
-from specviz.schema.settings import AUTO, DEFAULT_METHOD, Request
+from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
@@ -78,36 +78,23 @@ class Generate:
 
 
 def show_recorded(key: str, limits: Limits, **how: Any) -> tuple[str, dict[str, Any]]:
-    """A recorded run as the view's value and the form's values; `how` as for `recorded_value`.
-
-    If the run cannot be read, the view says so and the form is unchanged.
-    """
-    try:
-        recordings = read_recorded_runs()
-        run = recordings.load(key)
-        return recorded_value(recordings, key, run, **how), form_of(run, limits)
-    except TraceError as error:
-        return error_line(str(error)), {}
+    """A recorded run as the view's value and the form's values; `how` as for `recorded_value`."""
+    recordings = read_recorded_runs()
+    run = recordings.load(key)
+    return recorded_value(recordings, key, run, **how), form_of(run, limits)
 
 
 def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     """Build the tab's content, inside the caller's `gr.Tab`. It opens on the recorded run `OPENING`."""
     value, opening = show_recorded(OPENING, service.limits)
-    start = opening.get("method", DEFAULT_METHOD)
+    start = opening["method"]
     limit = service.limits.max_trace_bytes
     with gr.Row(elem_classes="specviz-ask"):
         prompt = prompt_box()
-        recorded = [(f"Recorded: {run.title}", run.key) for run in _recorded_runs()]
+        recorded = [(f"Recorded: {run.title}", run.key) for run in read_recorded_runs().runs]
         choices = [("Examples …", ""), *EXAMPLES.items(), *recorded]
-        examples = gr.Dropdown(
-            choices,
-            value="",
-            label="Examples",
-            show_label=False,
-            filterable=False,
-            min_width=120,
-            elem_id="examples",
-        )
+        shown: dict[str, Any] = {"label": "Examples", "show_label": False, "min_width": 120}
+        examples = gr.Dropdown(choices, value="", filterable=False, elem_id="examples", **shown)
         buttons = run_buttons()
         more = gr.Button("⚙ Settings", size="sm", min_width=40, elem_id="more-settings")
         share = gr.Button("Share", size="sm", min_width=40, elem_id="share")
@@ -175,19 +162,11 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
     # Not `input`, which a dropdown also fires when it loses focus.
     outputs = [view, examples, *settings.values()]
-    shown = examples.select(choose, None, outputs, **QUIET)
+    chosen = examples.select(choose, None, outputs, **QUIET)
     js = address_script("keepAddress", "generate", {"run": examples})
-    shown.then(None, examples, None, js=js, **QUIET)
+    chosen.then(None, examples, None, js=js, **QUIET)
     view.open(opened, None, outputs, **QUIET)
     return Generate(settings, about, view, examples, drop)
-
-
-def _recorded_runs() -> tuple[RecordedRun, ...]:
-    """The recorded runs to choose from; none if their index cannot be read."""
-    try:
-        return read_recorded_runs().runs
-    except TraceError:
-        return ()
 
 
 def form_of(run: Run, limits: Limits) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
 from specviz.app.components.compare_view import panes_value
 from specviz.app.link import Pane
 from specviz.app.tabs.generate import form_of
-from specviz.errors import TraceError
 from specviz.schema.settings import AUTO
 from specviz.schema.trace import Run
 from specviz.serving.limits import Limits
@@ -33,17 +32,11 @@ class RecordedComparison:
 
 
 def recorded_comparisons(limits: Limits) -> dict[str, RecordedComparison]:
-    """The recorded comparisons that can be read, by key, in order."""
+    """The recorded comparisons by key, in order."""
+    shelf = read_recorded_runs()
     found = {}
-    try:
-        shelf = read_recorded_runs()
-    except TraceError:
-        return {}
     for told in shelf.comparisons:
-        try:
-            runs = [shelf.load(pane.run) for pane in told.panes]
-        except TraceError:
-            continue
+        runs = [shelf.load(pane.run) for pane in told.panes]
         settings, lines = _settings(runs, limits), _lines(told, runs)
         found[told.key] = RecordedComparison(told.key, told.title, settings, lines)
     return found

@@ -7,7 +7,7 @@ import { followTheme } from "../shared/theme.js";
 /** A time that somebody waits, in words. */
 const seconds = (value) => (value < 0.95 ? "under a second" : value < 9.5 ? value.toFixed(1) + " s" : Math.round(value) + " s");
 
-export function nowWords({ here, running, waiting, wait }) {
+function nowWords({ here, running, waiting, wait }) {
   const said = [`${count(here, "page")} open`, `${count(running, "text")} being written`, waiting ? `${count(waiting, "text")} waiting` : "nobody waits"];
   if (Number.isFinite(wait)) said.push(`recent wait: ${seconds(wait)}`);
   return said.join(" · ");

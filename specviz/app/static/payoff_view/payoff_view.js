@@ -29,7 +29,7 @@ const two = (value) => value.toFixed(2);
 const rounded = (value) => Number(value.toFixed(2));
 const times = (value) => two(value) + " times as fast as the verifier alone";
 
-export function createPayoff(host, { measurements, methods, longest }) {
+function createPayoff(host, { measurements, methods, longest }) {
   const find = (name) => host.querySelector(`[data-testid="payoff-${name}"]`);
   const chart = createChart(find("chart"), { onChoose: choose });
   const state = { from: measurements.length ? 0 : OWN, length: 3 };

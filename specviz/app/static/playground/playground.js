@@ -18,7 +18,7 @@ import { figures, outcomeTable, ruleBox, throwsPanel } from "./displays.js";
 
 const PAUSE = 300; // milliseconds without a move before the address names the state
 
-export function createPlayground(host, { methods }) {
+function createPlayground(host, { methods }) {
   setRows(methods);
   keepRules(methods[OWN_RULE] ? [methods[OWN_RULE]] : []);
   const offered = Object.keys(methods).filter((name) => isComputed(name, methods[name]));

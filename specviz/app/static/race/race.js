@@ -32,7 +32,7 @@ function read(value) {
   }
 }
 
-export function createRace(root, { leave = () => {} } = {}) {
+function createRace(root, { leave = () => {} } = {}) {
   const host = root.querySelector(".sr-race");
   const find = (selector) => host.querySelector(selector);
   const [again, why, now, rate, announced] = [".sr-again", ".first", ".sr-now", ".sr-rate", ".sr-announced"].map(find);

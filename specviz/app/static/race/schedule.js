@@ -77,7 +77,7 @@ function slotsOf(round, proposals, tokens, first) {
  * The pace of the show: knots [recorded, shown] with straight lines between. The first round and the first one with a rejection
  * are slower than all the rest, which has one rate.
  */
-export function paceOf(alone, drafted) {
+function paceOf(alone, drafted) {
   const end = Math.max(alone.end, drafted.end);
   const [first, rejecting] = [drafted.rounds[0], drafted.rounds.find((round) => round.replaced)];
   let slowed = [{ round: first, parts: SLOWED[0], of: "first round" }];

@@ -8,7 +8,7 @@ const NO_FASTER = 1.05;
 const rounded = (value) => (value >= 9.95 ? value.toFixed(0) : value.toFixed(1));
 
 /** How often faster the drafted lane was. */
-export const ratioOf = ({ alone, drafted }) => (drafted.end > 0 ? alone.end / drafted.end : 1);
+const ratioOf = ({ alone, drafted }) => (drafted.end > 0 ? alone.end / drafted.end : 1);
 export const isFaster = (plan) => ratioOf(plan) > NO_FASTER;
 
 /** Recorded seconds, with the digits that tell two lanes apart. */

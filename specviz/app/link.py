@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
 
 from specviz.analysis.recorded_runs import read_recorded_runs
@@ -44,6 +44,8 @@ _NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?")
 @dataclass(frozen=True)
 class Pane:
     """One pane of a comparison."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of a pane that a browser sends
 
     method: str
     lenience: float

@@ -7,8 +7,8 @@ import os
 import gradio as gr
 
 from specviz.app.components.scripted_html import STATIC, TEMPLATES, static_address, style
+from specviz.app.marks import colours
 from specviz.app.menu import menu_style
-from specviz.app.tokens import colours
 from specviz.compat import gradio as compat
 
 TITLE = "SpecViz: a small model drafts, a large one checks"

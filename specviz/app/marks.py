@@ -1,9 +1,26 @@
-"""The colour and the symbol of each method, in figures and in text. The colours are variables of `static/shared/shared.css`."""
+"""The page's colours, which are variables of `static/shared/shared.css`, and the colour and the symbol of each method."""
 
 from __future__ import annotations
 
-from specviz.app.tokens import colours
+import re
+from functools import cache
+from pathlib import Path
+
 from specviz.core.methods import METHODS
+
+_SHEET = Path(__file__).parent / "static/shared/shared.css"
+_BLOCKS = {"light": r"\.specviz \{", "dark": r'\.specviz\[data-theme="dark"\] \{'}
+
+
+@cache
+def colours(theme: str) -> dict[str, str]:
+    """The colours of a theme, "light" or "dark", by the names of their variables without `--sv-`."""
+    block = re.search(
+        rf"^{_BLOCKS[theme]}(.*?)^\}}", _SHEET.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert block
+    return dict(re.findall(r"--sv-([\w-]+): (#[0-9a-fA-F]{6});", block[1]))
+
 
 SYMBOLS: dict[str, tuple[str, str]] = {
     "speed": ("circle", "●"),

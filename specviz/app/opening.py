@@ -22,9 +22,6 @@ from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
 
-MAX_QUERY = 2**16
-"""Most characters of a query that are read; servers accept no longer addresses."""
-
 
 def wire_opening(
     page: gr.Blocks,
@@ -85,7 +82,7 @@ def wire_opening(
 
     def visit(request: gr.Request, event: gr.EventData) -> list[Any]:
         sent = sent_with(event)
-        query = str(sent.get("query", ""))[:MAX_QUERY].removeprefix("?")
+        query = str(sent.get("query", "")).removeprefix("?")
         return restore(request, parse_qsl(query, keep_blank_values=True), is_held=bool(sent.get("held")))
 
     visited = address.visit(visit, None, outputs, trigger_mode="multiple", **QUIET)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import gradio as gr
+from pydantic import Field, TypeAdapter, ValidationError
 
 from specviz.app.components.lenience_track import sweep_scales
 from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, Pane
 from specviz.app.menu import method_menu
-from specviz.core.methods import METHODS
 from specviz.models.registry import PAIRS
 from specviz.serving.offer import default_pair, offered_pairs
 
+_PANES = TypeAdapter(Annotated[list[Pane], Field(min_length=PANES[0], max_length=PANES[-1])])
 UNFIT = f"There must be {PANES[0]} to {PANES[-1]} panes, each with a method, a lenience and a draft length."
 
 
@@ -67,23 +68,9 @@ class Panes(ScriptedHTML):
     def preprocess(self, payload: Any) -> list[dict[str, Any]]:  # type: ignore[override]
         """The panes, each with method, lenience, draft length and pair, which is None for the pair of all; raises gr.Error for anything else."""
         try:
-            panes = [Pane(**each) for each in json.loads(payload)]
-        except (ValueError, TypeError, RecursionError):
-            panes = []
-        if len(panes) not in PANES or not all(_fits(pane) for pane in panes):
-            raise gr.Error(UNFIT)
-        return [asdict(pane) for pane in panes]
-
-
-def _fits(pane: Pane) -> bool:
-    """Whether the values have the right types. A request checks the rest."""
-    numbers = isinstance(pane.lenience, int | float) and isinstance(pane.draft_length, int | str)
-    return (
-        numbers
-        and isinstance(pane.method, str)
-        and pane.method in METHODS
-        and isinstance(pane.pair, str | None)
-    )
+            return [asdict(pane) for pane in _PANES.validate_json(payload, strict=True)]
+        except ValidationError:
+            raise gr.Error(UNFIT) from None
 
 
 def panes_value(panes: Sequence[Pane]) -> str:

@@ -7,11 +7,12 @@ a number. `static/lenience_track/` draws the slider.
 from __future__ import annotations
 
 import json
-import math
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import gradio as gr
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from specviz.analysis.sweep.scale import EVEN, FLAT, recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML
@@ -21,6 +22,14 @@ from specviz.serving.offer import default_pair
 
 UNFIT = "The lenience must be a number."
 _DIGITS = 6
+
+
+@dataclass
+class _Sent:
+    lenience: FiniteFloat | None
+
+
+_SENT = TypeAdapter(_Sent)
 
 
 def lenience_value(method: str, lenience: float | None = None) -> str:
@@ -50,14 +59,9 @@ class LenienceTrack(ScriptedHTML):
     def preprocess(self, payload: Any) -> float | None:  # type: ignore[override]
         """The lenience, None for the method's default; raises gr.Error for anything else."""
         try:
-            lenience = json.loads(payload)["lenience"]
-            if lenience is None:
-                return None
-            if type(lenience) in (int, float) and math.isfinite(number := float(lenience)):
-                return number
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            pass
-        raise gr.Error(UNFIT)
+            return _SENT.validate_json(payload, strict=True).lenience
+        except ValidationError:
+            raise gr.Error(UNFIT) from None
 
 
 def _method_words() -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from specviz.app.link import Pane
 
 PANE = {"method": "speed", "lenience": 0.5, "draft_length": "auto", "pair": None}
 WRONG = (
-    *({"method": "__class__"}, {"method": []}, {"lenience": "0"}, {"lenience": None}, {"draft_length": 0.5}),
+    *({"method": []}, {"lenience": "0"}, {"lenience": None}, {"draft_length": 0.5}),
     *({"pair": 5}, {"more": 1}),
 )
 

@@ -11,8 +11,7 @@ import pytest
 from specviz.app import marks
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.look import ICON, font_faces, head
-from specviz.app.marks import method_symbol, method_token
-from specviz.app.tokens import colours
+from specviz.app.marks import colours, method_symbol, method_token
 from specviz.core.methods import METHODS
 
 MEANINGS = ("drafter", "verifier", "rejected", "target")

@@ -22,7 +22,7 @@ from specviz.schema.trace import Run, parse_trace
 from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
-from specviz.serving.visitor import NOBODY, Visitor
+from specviz.serving.visitor import Visitor
 from tests.support.traces import make_trace, story_tokens
 
 
@@ -40,9 +40,9 @@ class Script(Service):
         key: str,
         requests: Sequence[Request],
         stop: threading.Event,
-        progress: Any = None,
-        *,
-        visitor: Visitor = NOBODY,
+        *_: Any,
+        visitor: Visitor,
+        **__: Any,
     ) -> Iterator[Event | Waiting]:
         self.asked.append((key, list(requests), visitor))
         self.open += 1
@@ -52,10 +52,34 @@ class Script(Service):
             self.open -= 1
 
 
-def test_use_via_api_labels_and_describes_every_parameter() -> None:
+@pytest.fixture(scope="module")
+def offered() -> tuple[Script, gr.Blocks]:
+    """A service and a page with its endpoints, made once: gradio takes its time."""
+    service = Script()
     with gr.Blocks(analytics_enabled=False) as page:
-        wire_api(Script())
-    for endpoint in page.get_api_info()["named_endpoints"].values():
+        wire_api(service)
+    return service, page
+
+
+@pytest.fixture
+def service(offered: tuple[Script, gr.Blocks]) -> Script:
+    service, _ = offered
+    service.script, service.asked, service.open = [], [], 0
+    return service
+
+
+@pytest.fixture
+def endpoint(
+    offered: tuple[Script, gr.Blocks], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Callable[..., Any]]:
+    """An endpoint by its name; each look at the clock is a second later than the one before."""
+    clock = itertools.count(0.0)
+    monkeypatch.setattr(api, "monotonic", lambda: next(clock))
+    return {str(fn.api_name): fn.fn for fn in offered[1].fns.values() if fn.fn}.__getitem__
+
+
+def test_use_via_api_labels_and_describes_every_parameter(offered: tuple[Script, gr.Blocks]) -> None:
+    for endpoint in offered[1].get_api_info()["named_endpoints"].values():
         for each in endpoint["parameters"]:
             name = each["parameter_name"]
             assert (each["label"], each["python_type"]["description"]) == (name, api.help_of(name, Limits()))
@@ -67,32 +91,6 @@ def test_the_help_of_a_number_has_its_bounds() -> None:
     for name, setting in SETTINGS.items():
         for bound in (setting.low, setting.high):
             assert bound is None or f"{bound:g}" in api.HELP.get(name, "") or not setting.endpoints, name
-
-
-@pytest.fixture(scope="module")
-def offered() -> tuple[Script, dict[str, Callable[..., Any]]]:
-    """A service and the endpoints by their names, made once: gradio takes its time."""
-    service = Script()
-    with gr.Blocks(analytics_enabled=False) as page:
-        wire_api(service)
-    return service, {str(fn.api_name): fn.fn for fn in page.fns.values() if fn.fn}
-
-
-@pytest.fixture
-def service(offered: tuple[Script, dict[str, Callable[..., Any]]]) -> Script:
-    service, _ = offered
-    service.script, service.asked, service.open = [], [], 0
-    return service
-
-
-@pytest.fixture
-def endpoint(
-    offered: tuple[Script, dict[str, Callable[..., Any]]], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Callable[..., Any]]:
-    """An endpoint by its name; each look at the clock is a second later than the one before."""
-    clock = iter(range(10_000))
-    monkeypatch.setattr(api, "monotonic", lambda: float(next(clock)))
-    return offered[1].__getitem__
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +213,8 @@ def test_answers_come_at_a_bounded_pace(
 ) -> None:
     """However fast the engine is, a client is told a few times a second, and always of the end."""
     service.script = [Waiting(0, 1)] * 500 + [Finished(0, run)]
-    clock = iter(range(10_000))
-    monkeypatch.setattr(api, "monotonic", lambda: next(clock) / 100)
+    clock = itertools.count(0, 0.01)
+    monkeypatch.setattr(api, "monotonic", lambda: next(clock))
     answers = list(endpoint("generate")("Hi", "speed"))
     assert len(answers) == pytest.approx(5 / running.UPDATE_SECONDS, rel=0.2)
     assert answers[-1]["stop_reason"] == run.stop_reason

@@ -21,10 +21,10 @@ import gradio as gr
 
 from specviz import environment
 from specviz.analysis.metrics import Sentence, table
-from specviz.app import settings
 from specviz.app.answers import FIGURES
 from specviz.app.clients import call_ended
 from specviz.app.running import streaming, visitor_of
+from specviz.app.settings import HELP as SETTINGS_HELP
 from specviz.compat.gradio import is_tool_call, label_endpoint
 from specviz.core.method import Method
 from specviz.core.methods import METHODS
@@ -57,6 +57,7 @@ WORDS: dict[Any, str] = {
 """Names of the types of arguments."""
 PAIRS_SECONDS = 30.0
 """Seconds for which the answer of `pairs` is cached, since computing it may query the model hub."""
+_asking = threading.Lock()
 
 
 def offers_mcp() -> bool:
@@ -79,7 +80,7 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, either, default=default, annotation=kind)
 
 
-HELP = settings.HELP | {
+HELP = SETTINGS_HELP | {
     "prompt": "The text to answer or continue.",
     "panes": 'Two or more of {"method": text, "lenience": number, "draft_length": 1 to 16 or "auto", "rule": text}.',
     "pair": "A pair that `pairs` lists.",
@@ -171,7 +172,8 @@ def methods(request: gr.Request | None = None) -> list[dict]:
 
 def pairs(request: gr.Request | None = None) -> list[dict]:
     """List the pairs of models, and whether each can be used now."""
-    return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
+    with _asking:  # concurrent calls share one answer, and one import of torch
+        return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:

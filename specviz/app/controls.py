@@ -41,19 +41,12 @@ _ASK_SECONDS = 30.0
 """Seconds after which an open page asks again which pairs are available."""
 
 
-def prompt_box(prefix: str = "", lines: int = 1) -> gr.Textbox:
+def prompt_box(prefix: str = "") -> gr.Textbox:
     """The prompt box, which starts with the first example."""
-    return gr.Textbox(
-        next(iter(EXAMPLES.values())),
-        label="Prompt",
-        show_label=False,
-        lines=lines,
-        max_lines=3,
-        scale=5,
-        min_width=240,
-        elem_id=f"{prefix}prompt",
-        placeholder="What should the models answer?",
-    )
+    size: dict[str, Any] = {"lines": 1, "max_lines": 3, "scale": 5, "min_width": 240}
+    words: dict[str, Any] = {"label": "Prompt", "placeholder": "What should the models answer?"}
+    first = next(iter(EXAMPLES.values()))
+    return gr.Textbox(first, show_label=False, elem_id=f"{prefix}prompt", **words, **size)
 
 
 def example_buttons(prompt: gr.Textbox) -> None:
@@ -128,14 +121,8 @@ def lenience_track(method: gr.Dropdown) -> LenienceTrack:
 def draft_length_dropdown(elem_id: str, info: str) -> gr.Dropdown:
     """The draft length: automatic, or a number."""
     choices: list[Any] = [("automatic" if each == AUTO else str(each), each) for each in DRAFT_LENGTHS]
-    return gr.Dropdown(
-        choices,
-        value=AUTO,
-        label=CONTROLS["draft_length"].title,
-        info=info,
-        filterable=False,
-        elem_id=elem_id,
-    )
+    title = CONTROLS["draft_length"].title
+    return gr.Dropdown(choices, value=AUTO, label=title, info=info, filterable=False, elem_id=elem_id)
 
 
 def pair_dropdown(prefix: str = "", **more: Any) -> gr.Dropdown:
@@ -182,11 +169,8 @@ def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
 def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
     """Labels and keys of all pairs. Unavailable pairs come last, and their labels contain the reason."""
     pairs = offered_pairs() | {key: PAIRS[key] for key in missing_pairs()}
-    usable = [(spec.title, key) for key, spec in pairs.items() if key not in obstacles]
-    others = [
-        (f"{spec.title}{NOT_NOW}{obstacles[key]}", key) for key, spec in pairs.items() if key in obstacles
-    ]
-    return usable + others
+    reasons = {key: f"{NOT_NOW}{obstacles[key]}" if key in obstacles else "" for key in pairs}
+    return [(pairs[key].title + reasons[key], key) for key in sorted(pairs, key=obstacles.__contains__)]
 
 
 def sampling_controls(limits: Limits, prefix: str = "") -> dict[str, Component]:
@@ -210,14 +194,14 @@ def _number_control(control: Control, prefix: str) -> Component:
     shown: dict[str, Any] = {
         "value": control.default,
         "label": control.title,
-        "info": f"{control.hint[0].upper()}{control.hint[1:]}." if control.hint else None,
+        "info": control.hint or None,
         "elem_id": f"{prefix}{control.name.replace('_', '-')}",
     }
-    if control.step is None:
-        if control.default is None:
-            return gr.Textbox(**shown | _of_pair(default_pair()))
-        return gr.Number(precision=0, **shown)
-    return gr.Slider(*control.offered, step=control.step, **shown)
+    if control.step:
+        return gr.Slider(*control.offered, step=control.step, **shown)
+    if control.default is None:
+        return gr.Textbox(**shown | _of_pair(default_pair()))
+    return gr.Number(precision=0, **shown)
 
 
 def _of_pair(key: str) -> dict[str, Any]:

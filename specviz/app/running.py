@@ -52,15 +52,11 @@ def sent_with(event: gr.EventData) -> dict[str, Any]:
     return sent if isinstance(sent, dict) else {}
 
 
-def session_of(request: gr.Request | None) -> str:
-    """Gradio's id of the browser session, or ""."""
-    return (request.session_hash if request else None) or ""
-
-
 def visitor_of(request: gr.Request | None) -> Visitor:
     """Who sent an event. Gradio makes all tool calls in one session of its own, so each of them counts as a session."""
-    session = secrets.token_hex() if request is None or is_tool_call(request) else session_of(request)
-    return Visitor(session, client_address(request.client) if request else "")
+    if request is None or is_tool_call(request):
+        return Visitor(secrets.token_hex(), client_address(request.client) if request else "")
+    return Visitor(request.session_hash or "", client_address(request.client))
 
 
 class StopFlag(threading.Event):
@@ -82,7 +78,7 @@ class Stops:
     @contextmanager
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
         """The flag of a new run of the session. The run before it is dropped."""
-        key, flag = session_of(request), StopFlag(name)
+        key, flag = request.session_hash or "", StopFlag(name)
         if before := self._flags.get(key):
             self.drop(request)
             before.ended.wait(_ENDING)  # so that the two do not count as two runs of one visitor
@@ -96,12 +92,12 @@ class Stops:
 
     def stop(self, request: gr.Request, name: Any = None) -> None:
         """Stop the session's run, if it is the one of this name."""
-        if (flag := self._flags.get(session_of(request))) and flag.name == name:
+        if (flag := self._flags.get(request.session_hash or "")) and flag.name == name:
             flag.set()
 
     def drop(self, request: gr.Request) -> None:
         """Stop the session's run and discard its further output."""
-        if flag := self._flags.get(session_of(request)):
+        if flag := self._flags.get(request.session_hash or ""):
             flag.is_dropped = True
             flag.set()
 

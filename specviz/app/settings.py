@@ -64,21 +64,21 @@ class Control:
         return SETTINGS[self.name]
 
 
-_KEEPS_ALL = "0 keeps all tokens"
+_KEEPS_ALL = "0 keeps all tokens."
 CONTROLS = {
     each.name: each
     for each in (
         Control("method", "Method"),
         Control("lenience", "Lenience α"),
         Control("draft_length", "Draft length K", query="k"),
-        Control("temperature", "Temperature", (0, 2), step=0.05, hint="0 is greedy"),
+        Control("temperature", "Temperature", (0, 2), step=0.05, hint="0 is greedy."),
         Control("top_k", "top-k", (0, 1_000_000), hint=_KEEPS_ALL),
-        Control("top_p", "top-p", (0.05, 1), step=0.05, hint="1 keeps all tokens"),
-        Control("seed", "Seed", (0, MAX_SEED), hint="same seed, same text"),
+        Control("top_p", "top-p", (0.05, 1), step=0.05, hint="1 keeps all tokens."),
+        Control("seed", "Seed", (0, MAX_SEED), hint="Same seed, same text."),
         Control("max_new_tokens", "Most tokens to write", (8, 512), step=8, query="tokens"),
         Control("min_p", "min-p", (0, 1), step=0.05, hint=_KEEPS_ALL),
         Control("rule", "Your own rule"),
-        Control("repetition_penalty", "Repetition penalty", (0.01, 100), hint="1 is off"),
+        Control("repetition_penalty", "Repetition penalty", (0.01, 100), hint="1 is off."),
     )
 }
 """The controls by the names of their settings, in the order of `SETTINGS`."""

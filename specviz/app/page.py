@@ -16,8 +16,7 @@ from specviz.app.api import check_arguments, offers_mcp, wire_api
 from specviz.app.classroom import POLL_SECONDS, Classroom, class_routes
 from specviz.app.clients import client_address, network_of
 from specviz.app.components.frame import Address, Bar, InvitationLine
-from specviz.app.components.lessons import LessonPlayer, Playground, lesson_route
-from specviz.app.components.payoff_view import PayoffView
+from specviz.app.components.lessons import LessonPlayer, PayoffView, Playground, lesson_route
 from specviz.app.components.race import Race, race_value
 from specviz.app.components.wrong_engines_view import WrongEnginesView
 from specviz.app.controls import wire_pairs

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from specviz import environment
 from specviz.errors import SpecvizError, quoted
@@ -123,11 +123,12 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
     Raises:
         SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
     """
-    from specviz.app.output import let_output_fail
     from specviz.app.page import host, launch, port
     from specviz.app.shutdown import run_until_stopped
 
-    let_output_fail()
+    for name in ("stdout", "stderr"):
+        if stream := getattr(sys, name):
+            setattr(sys, name, _LastingStream(stream))
     with _exit_with_sentence():
         _check_address(host(classroom is not None), port())
     logs.configure()
@@ -145,6 +146,25 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
         launch(page, service, classroom)
 
     run_until_stopped(begin, page, service)
+
+
+class _LastingStream:
+    """A text stream that drops what cannot be written: a log on a full disk, a pipe that nobody reads any more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def _check_address(host: str, port: int) -> None:

@@ -1,12 +1,13 @@
-"""The tab Learn: lessons on recorded text, and the playground.
+"""The tab Learn: lessons on recorded text, the playground, and whether drafting pays.
 
-`static/lesson/` and `static/playground/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its
+`static/lesson/`, `static/playground/` and `static/payoff_view/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its
 steps from the route `/lessons`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,11 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from specviz.analysis.payoff import measurements
 from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, query_of
+from specviz.app.marks import chart_marks
 from specviz.errors import SpecvizError
 from specviz.lessons.lesson import BrokenLesson, Lesson
 from specviz.lessons.shelf import Lessons, shown_lessons
+from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 ADDRESS = "lessons"
 """The route that answers with the lesson that `?name=` names."""
@@ -32,6 +36,19 @@ class Playground(ScriptedHTML):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(methods=method_words(), **kwargs)
+
+
+class PayoffView(ScriptedHTML):
+    """Sliders for the share kept and the costs, the curve they give, and the recorded measurements to start from."""
+
+    MODULE = "payoff_view/payoff_view"
+    STYLES = ("shared/chart", "shared/range", "payoff_view/payoff_view")
+
+    def __init__(self, **kwargs: Any) -> None:
+        measured = [asdict(each) for each in measurements()]
+        used = {one["method"] for each in measured for one in each["speed_ups"]}
+        methods = {name: marks for name, marks in chart_marks().items() if name in used}
+        super().__init__(measurements=measured, methods=methods, longest=MAX_DRAFT_LENGTH, **kwargs)
 
 
 class LessonPlayer(ScriptedHTML):

@@ -85,11 +85,6 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
     return page
 
 
-def port() -> int:
-    """The port of the server."""
-    return environment.PORT.value()
-
-
 def host(for_class: bool) -> str:
     """The host of the server: by default this machine alone, for a class every interface."""
     return environment.HOST.value() or ("0.0.0.0" if for_class else "127.0.0.1")
@@ -98,7 +93,7 @@ def host(for_class: bool) -> str:
 def launch(
     page: gr.Blocks, service: Service | None = None, classroom: Classroom | None = None, **more: Any
 ) -> Any:
-    """Serve the page, the health of `service` and the routes of a class on `host` and `port`.
+    """Serve the page, the health of `service` and the routes of a class on `host` and PORT.
 
     `more` overrides options of gradio's `launch`.
     """
@@ -110,7 +105,7 @@ def launch(
     busy = service.limits.max_sequences + service.limits.queue if service else 0
     options: dict[str, Any] = {
         "server_name": host(classroom is not None),
-        "server_port": port(),
+        "server_port": environment.PORT.value(),
         "theme": theme(),
         "css": css(),
         "favicon_path": ICON,

@@ -72,14 +72,14 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
         os.environ[environment.PAIRS_OFFERED.name] = environment.PAIRS_OFFERED.value() or DEFAULT_PAIR
     with _without_collections():
         from specviz.app.classroom import Classroom, class_address
-        from specviz.app.page import build_page, port
+        from specviz.app.page import build_page
         from specviz.serving.limits import CLASS, Limits
         from specviz.serving.service import Service
         from specviz.serving.zerogpu_service import ZeroGpuService
 
         limits = Limits.from_environment(usual=CLASS if for_class else None)
         service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
-        classroom = Classroom(class_address(port())) if for_class else None
+        classroom = Classroom(class_address(environment.PORT.value())) if for_class else None
         return build_page(service, classroom), service, classroom
 
 
@@ -123,14 +123,14 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
     Raises:
         SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
     """
-    from specviz.app.page import host, launch, port
+    from specviz.app.page import host, launch
     from specviz.app.shutdown import run_until_stopped
 
     for name in ("stdout", "stderr"):
         if stream := getattr(sys, name):
             setattr(sys, name, _LastingStream(stream))
     with _exit_with_sentence():
-        _check_address(host(classroom is not None), port())
+        _check_address(host(classroom is not None), environment.PORT.value())
     logs.configure()
     if classroom:
         print(_told(classroom), flush=True)

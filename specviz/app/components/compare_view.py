@@ -35,14 +35,10 @@ class CompareView(ScriptedHTML):
     MODULE = "compare_view/compare_view"
     STYLES = ("trace_view/trace_view", "trace_view/inspector", "compare_view/compare_view")
 
-    def __init__(self, value: str = "", *, group: str = "", **kwargs: Any) -> None:
-        """Make a view.
+    def __init__(self, value: str = "", **kwargs: Any) -> None:
+        """Make a view. The prop `group` names the form with the settings that all panes share, see `static/page/tell_form.js`.
 
-        Args:
-            value: the initial lines.
-            group: the form with the settings that all panes share; in the form "<group>pairs", "offered" has the available pairs. See
-                `static/page/tell_form.js`.
-            **kwargs: as for `ScriptedHTML`.
+        In the form "<group>pairs", "offered" has the available pairs.
         """
         super().__init__(
             value,
@@ -51,7 +47,6 @@ class CompareView(ScriptedHTML):
             pairs={key: spec.title for key, spec in (PAIRS | offered_pairs()).items()},
             sweep=sweep_scales(),
             counts=list(PANES),
-            group=group,
             around={"pair": default_pair(), "offered": [default_pair()]},
             **kwargs,
         )

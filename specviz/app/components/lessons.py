@@ -1,7 +1,7 @@
 """The tab Learn: lessons on recorded text, the playground, and whether drafting pays.
 
-`static/lesson/`, `static/playground/` and `static/payoff_view/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its
-steps from the route `/lessons`.
+Their modules in `static/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its steps from the
+route `/lessons`.
 """
 
 from __future__ import annotations

@@ -176,18 +176,14 @@ def _misnamed(error: Exception, path: str) -> str:
     """The sentence about an unknown endpoint, or an unknown or missing argument, if that is why gradio failed; otherwise ""."""
     listed = f"{compat.API_PREFIX}/info lists those that there are."
     if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
-        return f"There is no endpoint {_ascii(quoted(found[1]))} here; {listed}"
+        return f"There is no endpoint {quoted(found[1])} here; {listed}"
     if not isinstance(error, TypeError):
         return ""
     if found := _UNKNOWN.match(str(error)):
-        return f"There is no argument {_ascii(quoted(found[1]))} here: leave it out; {listed}"
+        return f"There is no argument {quoted(found[1])} here: leave it out; {listed}"
     if found := _MISSING.match(str(error)):
         return f"The argument {found[1][:60]} is missing: give it a value."
     return ""
-
-
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "replace").decode()
 
 
 def _check_head(scope: Scope) -> None:
@@ -215,13 +211,13 @@ async def _unfit(request: Request, error: Exception) -> Response:
     """Answer 422 and say what is wrong with a body or a query, without repeating its content."""
     found = cast(RequestValidationError, error).errors()[:3]
     said = [f"{'.'.join(str(part)[:40] for part in each['loc'])}: {each['type']}" for each in found]
-    return refusal(
-        request.scope, 422, _ascii(f"The request is not what this address takes ({'; '.join(said)}).")
-    )
+    return refusal(request.scope, 422, f"The request is not what this address takes ({'; '.join(said)}).")
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
-    return refusal(request.scope, 405, "Method Not Allowed")
+    answer = refusal(request.scope, 405, "Method Not Allowed")
+    answer.headers.update(cast(HTTPException, error).headers or {})
+    return answer
 
 
 class GuardedBlocks(compat.LastingBlocks):
@@ -235,13 +231,12 @@ class GuardedBlocks(compat.LastingBlocks):
                     f"{len(inputs)} values came and {wanted} are wanted: give all, or arguments by name."
                 )
             for block, value in zip(block_fn.inputs, inputs, strict=True):
-                _check_value(block, value)
-                _check_choice(block, value)
+                _check(block, value)
             return await super().preprocess_data(block_fn, inputs, *more, **options)
         except gr.Error:
             raise
         except Exception:
-            raise _failure(422, "The values sent do not fit this event.") from None
+            raise gr.Error("The values sent do not fit this event.") from None
 
     async def process_api(self, block_fn: Any, *args: Any, **options: Any) -> dict[str, Any]:
         """Serve one event. Raises gr.Error if it fails, and logs unexpected failures."""
@@ -260,8 +255,8 @@ class GuardedBlocks(compat.LastingBlocks):
             raise _failure(500, FAILED) from None
 
 
-def _check_value(block: Any, value: Any) -> None:
-    """Refuse lone surrogates, which no answer can contain, and files, which gradio would fetch."""
+def _check(block: Any, value: Any) -> None:
+    """Refuse lone surrogates, which no answer can contain; files, which gradio would fetch; and, instead of one choice, none or a list."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -269,12 +264,7 @@ def _check_value(block: Any, value: Any) -> None:
         raise gr.Error(f"{name} has half a character in it (a lone surrogate): leave that out.") from None
     if compat.has_file([value]):
         raise gr.Error("No event here takes a file.")
-
-
-def _check_choice(block: Any, value: Any) -> None:
-    """Refuse a missing choice and a list of choices. Gradio accepts them, but no control of the page sends them."""
-    one = isinstance(block, gr.Dropdown | gr.Radio | gr.Dataset) and not getattr(block, "multiselect", False)
-    if one and (value is None or isinstance(value, list)):
+    if isinstance(block, gr.Dropdown) and (value is None or isinstance(value, list)):
         raise gr.Error("One of the choices must be given.")
 
 

@@ -34,6 +34,7 @@ def path_of(scope: Scope) -> str:
 
 def refusal(scope: Scope, status: int, sentence: str) -> JSONResponse:
     """The answer to a refused request, in the form that its address has."""
+    sentence = sentence.encode("utf-8", "replace").decode()  # it may name what was sent, with lone surrogates
     is_openai = path_of(scope).startswith(OPENAI_PATH)
     content = _object(status, sentence) if is_openai else {"detail": sentence}
     return JSONResponse(content, status, {"Connection": "close"} if status in _CLOSING else None)

@@ -14,6 +14,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
 from specviz.app.components.compare_view import CompareView, Panes, panes_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.controls import (
@@ -29,20 +30,54 @@ from specviz.app.controls import (
     sampling_controls,
     wire_settings,
 )
-from specviz.app.link import Link
+from specviz.app.link import Link, Pane
 from specviz.app.running import QUIET, grow, page_script, wire_run
-from specviz.app.tabs.generate import INSPECT, fill
-from specviz.app.tabs.panes import RecordedComparison, recorded_comparisons
+from specviz.app.tabs.generate import INSPECT, fill, form_of
 from specviz.core.methods import OWN_RULE
 from specviz.progress import Progress
-from specviz.schema.settings import Request
-from specviz.serving.offer import offered_pairs
+from specviz.schema.settings import AUTO, Request
+from specviz.schema.trace import Run
+from specviz.serving.limits import Limits
+from specviz.serving.lines import record, table_line, tagged
+from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
 PREFIX = "compare-"
 TOKENS = 64
 """Initial limit on new tokens; lower than for one run, because four panes take longer."""
+
+
+@dataclass(frozen=True)
+class RecordedComparison:
+    """A recorded comparison for the tab.
+
+    Attributes:
+        settings: the settings that write it live: those of a `Request` by name, "pair" and "panes".
+        lines: the view's value.
+    """
+
+    title: str
+    settings: dict[str, Any]
+    lines: str
+
+
+def _recorded(told: Comparison, runs: list[Run], limits: Limits) -> RecordedComparison:
+    settings = form_of(runs[0], limits)
+    pair = settings.setdefault("pair", default_pair())
+    others = [None if run.pair == pair else run.pair for run in runs]
+    panes = [
+        Pane(run.method, run.lenience, run.draft_length or AUTO, other)
+        for run, other in zip(runs, others, strict=True)
+    ]
+    lines = [
+        record("recorded", key=told.key, machine=told.machine, note=told.note),
+        record("compare", panes=len(runs)),
+    ]
+    lines += [tagged(at, line) for at, run in enumerate(runs) for line in run.lines()]
+    quality, seconds = [pane.quality for pane in told.panes], [pane.seconds for pane in told.panes]
+    lines.append(table_line(runs, quality, seconds=seconds))
+    return RecordedComparison(told.title, settings | {"panes": panes_value(panes)}, "".join(lines))
 
 
 @dataclass(frozen=True)
@@ -54,6 +89,7 @@ class Compare:
     view: CompareView
     go: gr.State
     recorded: dict[str, RecordedComparison]
+    """By key; the tab opens on the first."""
     drop: Callable[[gr.Request], None]
     """Ends the session's run and discards its further output."""
 
@@ -90,11 +126,15 @@ def _equal(recorded: Any, wanted: Any) -> bool:
 
 def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     """Build the tab's content, inside the caller's `gr.Tab`."""
-    recorded = recorded_comparisons(service.limits)
+    shelf = read_recorded_runs()
+    recorded = {
+        told.key: _recorded(told, [shelf.load(pane.run) for pane in told.panes], service.limits)
+        for told in shelf.comparisons
+    }
     opening = next(iter(recorded.values()))
     with gr.Column(elem_id="compare-place"):
         with gr.Row(elem_id="compare-bar"):
-            known = [{"key": each.key, "title": each.title} for each in recorded.values()]
+            known = [{"key": key, "title": each.title} for key, each in recorded.items()]
             panes = Panes(opening.settings["panes"], presets=known, elem_id="compare-panes")
             prompt = prompt_box(PREFIX)
             buttons = run_buttons(PREFIX)

@@ -189,3 +189,31 @@ def test_bodies_that_do_not_end_have_a_bound_in_bytes_and_in_time(
     wait_until(lambda: status(large) != 503)  # the server has noticed that the connection is gone
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
     assert live.raw(head.encode() + b"{").split()[1] == b"408"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        (
+            "v2/generate",
+            {"prompt": "Hi", "nonsense": 1},
+            "There is no argument 'nonsense' here: leave it out",
+        ),
+        ("v2/generate", {"prompt": "Hi", "é" * 500: 1}, "There is no argument 'ééé"),
+        ("v2/generate", {}, "The argument prompt is missing: give it a value."),
+        ("v2/subtract", {}, "There is no endpoint 'subtract' here; /gradio_api/info lists"),
+        ("subtract", {"data": []}, "There is no endpoint 'subtract' here; /gradio_api/info lists"),
+    ],
+)
+def test_a_wrong_call_hears_what_is_wrong(live: Live, path: str, body: dict[str, Any], words: str) -> None:
+    answer = live.send("POST", f"{API}/call/{path}", json=body)
+    assert answer.status_code == 400
+    assert words in answer.json()["detail"]
+    assert len(answer.text) < 300
+
+
+def test_too_few_and_too_many_values_are_counted(live: Live) -> None:
+    for values in (["Hi"], [1] * 40):
+        event = live.send("POST", f"{API}/call/generate", json={"data": values}).json()["event_id"]
+        told = live.send("GET", f"{API}/call/generate/{event}").text
+        assert f"{len(values)} values came and 15 are wanted: give all, or arguments by name." in told

@@ -15,7 +15,6 @@ from specviz.analysis.recorded_runs import RecordedRuns
 from specviz.app.guard import MAX_BODY
 from specviz.errors import BusyError, TraceError
 from specviz.schema.trace import MAX_DRAWN, Run, parse_trace
-from specviz.serving.limits import Limits
 from specviz.serving.lines import record
 
 MAX_PACKED = MAX_BODY * 3 // 4 - 100_000
@@ -57,7 +56,7 @@ def opened_value(run: Run) -> str:
     return "".join([*run.lines(), record("recorded", title="From a file", story="")])
 
 
-def opened_run(packed: Any, limit: int = Limits.max_trace_bytes) -> Run:
+def opened_run(packed: Any, limit: int) -> Run:
     """The run of a visitor's file, packed by `static/page/open_trace.js`: gzip in base64, or None if the file is too large.
 
     Raises:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 
-from specviz.errors import SpecvizError
-
 if TYPE_CHECKING:
     import gradio as gr
 
@@ -65,8 +63,6 @@ def run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Ser
         code = 0
     except KeyboardInterrupt:
         code = 0
-    except SpecvizError as error:
-        print(error, file=sys.stderr)
     except Exception:
         traceback.print_exc()
     ending.set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gradio as gr
@@ -98,16 +98,10 @@ def rule_field(method: gr.Dropdown) -> RuleField:
 def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a request from the values of controls. A rule is dropped unless the method takes one."""
     rule = asked.get("rule", "") if asked["method"] == OWN_RULE else ""
-    return {**asked, "rule": rule, "repetition_penalty": _read_number(asked.get("repetition_penalty"))}
-
-
-def _read_number(text: str | None) -> float | str | None:
-    """The number in a box, or None if it is empty. Any other text is returned; the request refuses it."""
-    text = (text or "").strip()
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return text
+    penalty: Any = (asked.get("repetition_penalty") or "").strip() or None
+    with suppress(TypeError, ValueError):  # the request refuses any other text
+        penalty = float(penalty)
+    return {**asked, "rule": rule, "repetition_penalty": penalty}
 
 
 def lenience_track(method: gr.Dropdown) -> LenienceTrack:

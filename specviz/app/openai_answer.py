@@ -99,8 +99,7 @@ class Answer:
 
     def whole(self, piece: Piece) -> dict[str, Any]:
         """The unstreamed answer; `piece` has the whole text."""
-        message = {"message": {"role": "assistant", "content": piece.text, "refusal": None}}
-        said = message if self._asked.is_chat else {"text": piece.text}
+        said = {"message": {"role": "assistant", "content": piece.text, "refusal": None}}
         return self._object(0, [self._choice(said, piece)], usage=self._usage(piece)) | self._explained(piece)
 
     def starts(self) -> Iterator[dict[str, Any]]:
@@ -110,8 +109,7 @@ class Answer:
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The chunk of a piece; after the last piece also the usage, if requested."""
-        delta = {"delta": {"content": piece.text} if piece.text else {}}
-        said = delta if self._asked.is_chat else {"text": piece.text}
+        said = {"delta": {"content": piece.text} if piece.text else {}}
         yield self._object(1, [self._choice(said, piece)]) | self._explained(piece)
         if piece.run and self._asked.includes_usage:
             yield self._object(1, [], usage=self._usage(piece))
@@ -126,6 +124,8 @@ class Answer:
         return self._named | {"object": self._kinds[kind], "choices": choices} | usage | more
 
     def _choice(self, said: dict[str, Any], piece: Piece) -> dict[str, Any]:
+        """`said` is the text in a chat's form."""
+        said = said if self._asked.is_chat else {"text": piece.text}
         found = None
         if self._asked.logprobs and piece.tokens:
             shown = [each for each in piece.tokens if not each[1].special]

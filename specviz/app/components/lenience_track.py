@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import gradio as gr
@@ -76,7 +75,6 @@ def _method_words() -> dict[str, dict[str, Any]]:
     }
 
 
-@cache
 def sweep_scales() -> dict[str, Any] | None:
     """The recorded sweep's scales, in the format that `scale.js` reads."""
     if (found := recorded_scales()) is None:

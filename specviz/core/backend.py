@@ -46,48 +46,10 @@ class Backend:
             return draw_in_two_steps(weights, uniform)
         cumulative = weights.double().cumsum(-1)
         found = _first_beyond(cumulative, uniform.double().unsqueeze(-1) * cumulative[..., -1:]).squeeze(-1)
-        return found.clamp_max(
-            weights.shape[-1] - 1
-        )  # only NaN gets that far; it is reported after the round
+        # Only NaN gets beyond the last token; it is reported after the round.
+        return found.clamp_max(weights.shape[-1] - 1)
 
-    def draw_residual(
-        self,
-        q: Tensor,
-        p: Tensor,
-        score: Tensor,
-        threshold: Tensor,
-        share: Tensor,
-        uniform: Tensor,
-        step: Tensor | None = None,
-    ) -> Tensor:
-        """Draws [...] from the residual max(0, m - q), or from m if the residual has no mass, which only rounding can cause.
-
-        m = q · 1[score ≥ threshold] + share · p.
-
-        Args:
-            q, p, score: [..., V].
-            threshold, share: [..., 1].
-            uniform: float64 [...].
-            step: if rows are [B, K, V], the one step [B] at which each sequence draws; uniforms are then [B].
-        """
-        if step is not None:
-            rows = torch.arange(len(step), device=step.device)
-            q, p, score, threshold, share = (each[rows, step] for each in (q, p, score, threshold, share))
-        weights = mixture(q, p, score, threshold, share)
-        residual = (weights - q).clamp_min_(0)
-        return self.draw(residual + weights * (total(residual) <= 0), uniform)
-
-    # ---- largest, leading
-
-    def largest(self, values: Tensor) -> Tensor:
-        """The largest value of each row, [..., 1]."""
-        return values.amax(-1, keepdim=True)
-
-    def nearest(self, values: Tensor, limit: Tensor) -> Tensor:
-        """The largest value of each row below a limit [..., 1], and the smallest that is not below it: [..., 2]; -inf and inf for none."""
-        below = values < limit
-        largest = torch.where(below, values, -torch.inf).amax(-1)
-        return torch.stack((largest, torch.where(below, torch.inf, values).amin(-1)), -1)
+    # ---- the largest values
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` largest positive values of each row, descending, and their tokens: [..., count] each.
@@ -107,23 +69,6 @@ class Backend:
         """The sum of max(0, left - right): [..., 1]."""
         return total((left - right).clamp_min_(0))
 
-    def crossing(self, score: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
-        """The inverse of `mass_below`: the smallest score above `own` such that the weights of all scores up to it exceed `share`.
-
-        Args:
-            score, weights: [..., V], not negative.
-            share, own: [...].
-
-        Returns:
-            float64 [...]; −inf where the weights of scores up to `own` already exceed it, inf where all weights together do not.
-        """
-        order = score.sort(-1)
-        mass = weights.gather(-1, order.indices).double().cumsum(-1)
-        index = torch.searchsorted(mass, share.double().unsqueeze(-1), right=True)
-        found = order.values.gather(-1, index.clamp_max(mass.shape[-1] - 1)).double().squeeze(-1)
-        found = torch.where(found > own, found, -torch.inf)
-        return torch.where(index.squeeze(-1) < mass.shape[-1], found, torch.inf)
-
 
 TORCH = Backend()
 """The definition, which serves every device and precision."""
@@ -131,11 +76,7 @@ TORCH = Backend()
 
 def mixture(q: Tensor, p: Tensor, score: Tensor, threshold: Tensor, share: Tensor) -> Tensor:
     """q · 1[score ≥ threshold] + share · p: [..., V], or [..., m] for some tokens."""
-    trusted = indicator(torch.ge, score, threshold)
-    kept = (
-        trusted.mul_(q) if trusted.shape == q.shape else trusted * q
-    )  # in place: fresh memory costs as much as a pass
-    return kept.add_(p * share)
+    return (indicator(torch.ge, score, threshold) * q).add_(p * share)
 
 
 def total(values: Tensor) -> Tensor:

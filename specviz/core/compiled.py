@@ -21,16 +21,13 @@ log = logging.getLogger(__name__)
 
 @cache
 def compiled_backend() -> Backend | None:
-    """The compiled backend; None where numba is missing, broken or disabled. The first call compiles or loads the loops that rounds need."""
+    """The compiled backend; None where numba is missing, broken or disabled. The first call compiles or loads the loops."""
     try:
         import numba
 
         if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
             return None
         from specviz.core import loops
-
-        for name in loops.FIRST:
-            getattr(loops, name)
     except Exception as error:
         log.warning("numba cannot be used (%s): rounds take a millisecond or two more on a CPU", error)
         return None
@@ -77,42 +74,6 @@ class CompiledBackend(Backend):
         self._loops.draw(_rows(weights), weights.shape[-1], coins, tokens.reshape(-1))
         return torch.from_numpy(tokens)
 
-    def draw_residual(
-        self,
-        q: Tensor,
-        p: Tensor,
-        score: Tensor,
-        threshold: Tensor,
-        share: Tensor,
-        uniform: Tensor,
-        step: Tensor | None = None,
-    ) -> Tensor:
-        """See `Backend.draw_residual`."""
-        lead = q.shape[:-1]
-        rows = np.stack([_rows(each, q.shape) for each in (q, p, score)], 1)
-        sides = [_numbers(each.squeeze(-1), lead) for each in (threshold, share)]
-        if step is not None:
-            where = np.arange(lead[0]) * lead[1] + step.numpy()
-            rows, sides, lead = rows[where], [each[where] for each in sides], lead[:1]
-        tokens, coins = np.empty(lead, np.int64), _numbers(uniform, lead, np.float64)
-        self._loops.draw_residual(rows, q.shape[-1], *sides, coins, tokens.reshape(-1))
-        return torch.from_numpy(tokens)
-
-    def largest(self, values: Tensor) -> Tensor:
-        """See `Backend.largest`."""
-        out = np.empty((*values.shape[:-1], 1), np.float32)
-        self._loops.largest(_rows(values), values.shape[-1], out.reshape(-1))
-        return torch.from_numpy(out)
-
-    def nearest(self, values: Tensor, limit: Tensor) -> Tensor:
-        """See `Backend.nearest`."""
-        out, limits = (
-            np.empty((*values.shape[:-1], 2), np.float32),
-            _numbers(limit.squeeze(-1), values.shape[:-1]),
-        )
-        self._loops.nearest(_rows(values), values.shape[-1], limits, out.reshape(-1, 2))
-        return torch.from_numpy(out)
-
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """See `Backend.leading`; equal values are in the order of their tokens."""
         rows, shape = _rows(values), (*values.shape[:-1], count)
@@ -131,14 +92,6 @@ class CompiledBackend(Backend):
         """See `Backend.excess`."""
         out = np.empty((*left.shape[:-1], 1), np.float32)
         self._loops.excess(_rows(left), _rows(right, left.shape), left.shape[-1], out.reshape(-1))
-        return torch.from_numpy(out)
-
-    def crossing(self, score: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
-        """See `Backend.crossing`."""
-        out, lead = np.empty(weights.shape[:-1]), weights.shape[:-1]
-        sides = _numbers(share, lead, np.float64), _numbers(own, lead)
-        rows = _rows(score, weights.shape), _rows(weights)
-        self._loops.crossing(*rows, weights.shape[-1], *sides, out.reshape(-1))
         return torch.from_numpy(out)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from specviz.core.expression.solve import Readings, at_lenience, value_of
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
+from specviz.core.sampling import at
 from specviz.core.target import Target
 
 _Q, _P = ("(v)", "q", 0), ("(v)", "p", 0)
@@ -61,10 +62,31 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
             found["deferred", method.name] = deferred.squeeze(-1)
         if method.critical_lenience and ("crossing", score) not in found:
             # The token is rejected once the threshold falls to this score.
-            found["crossing", score] = b.backend.crossing(getattr(b, score[1]), b.q, share, found[score])
+            found["crossing", score] = _crossing(getattr(b, score[1]), b.q, share, found[score])
     if own.judges_tokens and own.score is not None and own.threshold is not None:
-        found["nearest"] = b.backend.nearest(own.score, own.threshold)
+        # The largest score that is not trusted, and the smallest that is.
+        below = own.score < own.threshold
+        ends = own.score.where(below, -math.inf).amax(-1), own.score.where(~below, math.inf).amin(-1)
+        found["nearest"] = torch.stack(ends, -1)
     return found
+
+
+def _crossing(score: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
+    """The smallest score [n] above `own` [n] such that the weights of all scores up to it exceed `share` [n], float64.
+
+    −inf where the weights of scores up to `own` already exceed it, inf where all weights together do not. `score` and `weights` are
+    [n, V], and not negative.
+    """
+    above = score > own[:, None]
+    below = weights.double().masked_fill(above, 0).sum(-1)
+    if score.is_cpu:  # Few tokens score higher. Finding them on a GPU would make the host wait.
+        some = above.any(0).nonzero()[:, 0]
+        score, weights, above = score[:, some], weights[:, some], above[:, some]
+    order = score.masked_fill(~above, -math.inf).sort(-1)
+    mass = weights.double().masked_fill(~above, 0).gather(-1, order.indices).cumsum(-1) + below[:, None]
+    crossed = torch.nn.functional.pad(order.values.double(), (0, 1), value=math.inf)
+    found = at(crossed, torch.searchsorted(mass, share[:, None], right=True)[:, 0])
+    return found.masked_fill(below > share, -math.inf)
 
 
 @lru_cache

@@ -7,16 +7,16 @@ temperature 1. Knows no rule and no method.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from specviz.core.backend import TORCH, Backend, total
+from specviz.core.expression.syntax import DISTRIBUTIONS
 from specviz.core.sampling import GREEDY, Number, SamplingParameters, at, distribution
 
-Positions = Tensor | slice
-"""Some positions, counted over all leading dimensions: indices [n], or a slice, which selects without a copy."""
+Positions = tuple[Tensor, ...]
+"""Some positions [n]: their index in each leading dimension."""
 
 
 class Distributions:
@@ -38,59 +38,52 @@ class Distributions:
         Logits may be None if everything that is computed from them is known.
         """
         self.backend = backend
-        self._logits: dict[str, Any] = {"q": drafter_logits, "p": verifier_logits}
-        self._sampling = SamplingParameters(*sampling)
-        self._of_drafts = GREEDY if greedy_drafts else self._sampling
-        self._plain = (
-            not greedy_drafts
-            and not any(isinstance(each, Tensor) for each in sampling)
-            and self._sampling == SamplingParameters()
+        self._logits = {"q": drafter_logits, "p": verifier_logits}
+        self._sampling, self._greedy_drafts = SamplingParameters(*sampling), greedy_drafts
+        plain = (
+            not any(isinstance(each, Tensor) for each in sampling) and self._sampling == SamplingParameters()
         )
+        self._plain = plain and not greedy_drafts
         self._quantities: dict[tuple[str, str, int], Tensor] = {}
-        self._source: tuple[Distributions, Positions] | None = None
         self.__dict__ |= known
 
     @cached_property
     def q(self) -> Tensor:
         """Drafter at the request's temperature, truncated."""
-        return self._compute("q")
+        return self._distribution("q", GREEDY if self._greedy_drafts else self._sampling)
 
     @cached_property
     def p(self) -> Tensor:
         """Verifier at the request's temperature, truncated."""
-        return self._compute("p")
+        return self._distribution("p", self._sampling)
 
     @cached_property
     def q1(self) -> Tensor:
         """Drafter at temperature 1, never truncated."""
-        return self.q if self._plain else self._compute("q1")
+        return self.q if self._plain else self._distribution("q", SamplingParameters())
 
     @cached_property
     def p1(self) -> Tensor:
         """Verifier at temperature 1, never truncated."""
-        return self.p if self._plain else self._compute("p1")
+        return self.p if self._plain else self._distribution("p", SamplingParameters())
 
-    def _compute(self, name: str) -> Tensor:
-        model, is_sampled = name[0], name in ("q", "p")
-        if self._source is None:
-            own = self._of_drafts if model == "q" else self._sampling
-            sampling = own if is_sampled else SamplingParameters()
-            return distribution(self._logits[model], *sampling, backend=self.backend)
-        whole, where = self._source
-        if is_sampled or name in whole.__dict__:
-            return select(getattr(whole, name), where)
-        return distribution(select(whole._logits[model], where), backend=self.backend)
+    def _distribution(self, model: str, sampling: SamplingParameters) -> Tensor:
+        logits = self._logits[model]
+        assert logits is not None
+        return distribution(logits, *sampling, backend=self.backend)
 
     def select(self, where: Positions) -> Distributions:
-        """These distributions at some positions only, [n, V], each selected on first access.
-
-        q1 and p1 are computed for these positions alone, unless they are already computed for all.
-        """
-        if self._source is not None:
-            raise ValueError("these distributions are a selection already: select from the whole")
-        selected = Distributions(None, None, backend=self.backend)
-        selected._plain, selected._source = self._plain, (self, where)
-        return selected
+        """These distributions at some positions only, [n, V]; q1 and p1 are computed there on demand, unless they are known already."""
+        drafter, verifier = (None if each is None else each[where] for each in self._logits.values())
+        known = {name for name, each in self._logits.items() if each is not None} | self.__dict__.keys()
+        return Distributions(
+            drafter,
+            verifier,
+            *self._sampling,
+            backend=self.backend,
+            greedy_drafts=self._greedy_drafts,
+            **{name: getattr(self, name)[where] for name in known & set(DISTRIBUTIONS)},
+        )
 
     def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:
         """The value [...] that a `Node.key` stands for at each position, where the draft tokens are `tokens` [...]."""
@@ -107,8 +100,6 @@ class Distributions:
         return self._quantities[key]
 
     def _measure(self, name: str, of: str, count: int) -> Tensor:
-        if self._source and (name, of, count) in self._source[0]._quantities:
-            return select(self._source[0]._quantities[name, of, count], self._source[1])
         if name == "TV":
             return self.backend.excess(self.q, self.p)
         if name == "JS":
@@ -118,16 +109,7 @@ class Distributions:
         values: Tensor = getattr(self, of)
         if name == "top":
             return self.backend.leading(values, min(count, values.shape[-1]))[0][..., -1:]
-        return self.backend.largest(values) if name == "max" else entropy(values)
-
-
-def select(values: Tensor, where: Positions) -> Tensor:
-    """The rows [n, V] of `values` [..., V] at some positions."""
-    if values.dim() == 3 and not values.is_contiguous() and len(values) > 1:  # flattening it would copy it
-        count = values.shape[1]
-        indices = torch.arange(len(values) * count, device=values.device)[where]
-        return values[indices // count, indices % count]
-    return values.reshape(-1, values.shape[-1])[where]
+        return values.amax(-1, keepdim=True) if name == "max" else entropy(values)
 
 
 def entropy(values: Tensor) -> Tensor:

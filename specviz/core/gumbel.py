@@ -37,23 +37,26 @@ class Coupling:
         self._q, self._p = q.double(), p.double()
         self._ratio = torch.where(self._p > 0, self._q / self._p.clamp_min(_TINY), torch.inf)
 
-    def acceptance(self, tokens: Tensor | None = None) -> Tensor:
-        """The probability that p draws what q has drawn: of `tokens` [..., m], or of all [..., V]."""
-        if tokens is not None:  # without sorting the vocabulary
-            ratio = self._ratio.gather(-1, tokens)
-            sums = [torch.maximum(self._q, self._p * own).sum(-1) for own in ratio.split(1, -1)]
-            return torch.where(ratio.isinf(), 0.0, 1 / torch.stack(sums, -1))
-        ratio, order = self._ratio.sort(-1)
-        return torch.empty_like(ratio).scatter_(-1, order, 1 / self._h(ratio, order))
+    def acceptance(self, tokens: Tensor) -> Tensor:
+        """The probability [...] that p draws what q has drawn, `tokens` [...]."""
+        ratio = at(self._ratio, tokens)
+        h = torch.maximum(self._q, self._p * ratio.unsqueeze(-1)).sum(-1)
+        return torch.where(ratio.isinf(), 0.0, 1 / h)
 
     def instead(self, rejected: Tensor) -> Tensor:
         """Weights [..., V] of what p draws where q has drawn `rejected` [...] and p something else."""
-        integral = self._integral()
+        ratio, order = self._ratio.sort(-1)
+        p, q = self._p.gather(-1, order), self._q.gather(-1, order)
+        above = torch.nn.functional.pad(q.flip(-1).cumsum(-1).flip(-1)[..., 1:], (0, 1))
+        h = ratio * p.cumsum(-1) + above
+        before = torch.nn.functional.pad(ratio[..., :-1], (1, 0))
+        h_before = torch.cat((self._q.sum(-1, keepdim=True), h[..., :-1]), -1)
+        steps = (ratio - before) / (h * h_before)
+        # Up to infinity the integral is 1 / (slope · h).
+        steps = torch.where(ratio.isinf(), 1 / (self._p.sum(-1, keepdim=True) * h_before), steps)
+        steps = torch.where(before.isinf(), 0.0, steps)
+        integral = torch.empty_like(steps).scatter_(-1, order, steps.cumsum(-1))
         return self._p * (at(integral, rejected).unsqueeze(-1) - integral).clamp_min(0)
-
-    def instead_of_any(self) -> Tensor:
-        """The probability of each token [..., V] to be what p draws where q has drawn something else."""
-        return (self._p - self._q * self.acceptance()).clamp_min(0)
 
     def coins(self, tokens: Tensor, exponentials: Tensor) -> Tensor:
         """Uniforms [...] below `acceptance` of `tokens` [...], which q drew with this noise, exactly where p draws them too.
@@ -70,22 +73,3 @@ class Coupling:
         bound = torch.where(rate > 0, excess / rate, torch.inf).amin(-1)
         total, first = rate.sum(-1), (own / q).squeeze(-1)
         return torch.where(total > 0, first / (first + bound * total), 0.0)
-
-    def _h(self, ratio: Tensor, order: Tensor) -> Tensor:
-        """h at ascending ratios [..., V], whose tokens are `order`."""
-        below = self._p.gather(-1, order).cumsum(-1)
-        above = self._q.gather(-1, order).flip(-1).cumsum(-1).flip(-1)
-        above = torch.nn.functional.pad(above[..., 1:], (0, 1))
-        return ratio * below + above
-
-    def _integral(self) -> Tensor:
-        """F at the ratio of each token, [..., V]."""
-        ratio, order = self._ratio.sort(-1)
-        h = self._h(ratio, order)
-        before = torch.nn.functional.pad(ratio[..., :-1], (1, 0))
-        h_before = torch.cat((self._q.sum(-1, keepdim=True), h[..., :-1]), -1)
-        steps = (ratio - before) / (h * h_before)
-        # Up to infinity the integral is 1 / (slope · h).
-        steps = torch.where(ratio.isinf(), 1 / (self._p.sum(-1, keepdim=True) * h_before), steps)
-        steps = torch.where(before.isinf(), 0.0, steps)
-        return torch.empty_like(steps).scatter_(-1, order, steps.cumsum(-1))

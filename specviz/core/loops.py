@@ -1,9 +1,9 @@
 """Compiled loops over a vocabulary: softmax, draws, sums, the largest values of float32 rows. They know no method.
 
-The module `compiled` is the only caller from Python; drafting calls `sample` and `spread` from compiled code. Rows of V tokens are
-passed as addresses [n], so that strided rows need no copy; other arrays are C-contiguous. Sums are taken in float64, those of softmax
-first in BLOCK float32 lanes. Their order depends only on the row's length, so that a row gets the same bits whatever is computed
-beside it (laws 2 and 3).
+Importing this module compiles them, or reads them from the cache. `compiled` is the only caller from Python; drafting calls `sample`
+and `spread` from compiled code. Rows of V tokens are passed as addresses [n], so that strided rows need no copy; other arrays are
+C-contiguous. Sums are taken in float64, those of softmax first in BLOCK float32 lanes. Their order depends only on the row's length, so
+that a row gets the same bits whatever is computed beside it (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -32,42 +32,17 @@ _LEAST = _f4(-88.0)
 """Lower bound of x: there, the exponent bits of the power of 2 are 0, so exp is 0. It is 0 from about -87.7 down, where normal numbers end."""
 _ZERO, _ONE = _f4(0), _f4(1)
 
-_SIGNATURES: dict[str, tuple[Callable[..., Any], str]] = {}
-"""The loops that Python calls, and their signatures, by name."""
-FIRST = (
-    "crossing",
-    "leading",
-    "draw_residual",
-    "draw",
-    "mass_below",
-    "excess",
-    "largest",
-    "nearest",
-    "softmax",
-)
-"""The loops that rounds need, compiled ahead; the draft pass compiles its own two, `sample` and `spread`."""
-
 
 def _compile(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator of loops that Python calls: `__getattr__` compiles them for this signature on first access."""
+    """Decorator of loops that Python calls: compiles them for this signature, or reads them from the cache."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        _SIGNATURES[function.__name__] = function, signature
-        return function
+        name = f"loop-{function.__name__}"
+        return compiled_for_python(
+            function, signature, name=name, sources=_SOURCES, nogil=True, error_model="numpy"
+        )
 
     return decorate
-
-
-def __getattr__(name: str) -> Any:
-    """A loop, compiled or read from the cache."""
-    if name not in _SIGNATURES:
-        raise AttributeError(f"there is no loop {name}")
-    function, signature = _SIGNATURES[name]
-    loop = compiled_for_python(
-        function, signature, name=f"loop-{name}", sources=_SOURCES, nogil=True, error_model="numpy"
-    )
-    globals()[name] = loop
-    return loop
 
 
 _INNER: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -105,21 +80,6 @@ def _largest(row: Array) -> Any:
         for j in range(block.size):
             lanes[j] = np.fmax(block[j], lanes[j])  # a conditional expression would not become vector code
     return _most(lanes)
-
-
-@_helper
-def _block_largest(block: Array, lanes: Array) -> Any:
-    """The largest of up to BLOCK values; `lanes` [BLOCK / 2] is overwritten."""
-    if block.size < BLOCK:
-        return _most(block)
-    left, right = array_part(block, 0, 256), array_part(block, 256, 256)
-    for j in range(256):
-        lanes[j] = np.fmax(left[j], right[j])
-    for width in (128, 64, 32, 16):
-        more = array_part(lanes, width, width)
-        for j in range(width):
-            lanes[j] = np.fmax(lanes[j], more[j])
-    return _most(array_part(lanes, 0, 16))
 
 
 @_helper
@@ -325,34 +285,6 @@ def draw(weights: Array, size: int, uniform: Array, tokens: Array) -> None:
         tokens[i] = _draw(row, blocks, uniform[i])
 
 
-@_compile("void(i8[:,::1], i8, f4[::1], f4[::1], f8[::1], i8[::1])")
-def draw_residual(
-    rows: Array, size: int, threshold: Array, share: Array, uniform: Array, tokens: Array
-) -> None:
-    """Draws [n] from max(0, m - q), or from the mixture m where this has no mass. m is share · p, plus q where score >= threshold.
-
-    `rows` [n, 3] are those of q, p and score; threshold, share and uniform are [n].
-    """
-    lanes, blocks, weights = np.empty(BLOCK // 2), np.empty(-(-size // BLOCK)), np.empty(size, _f4)
-    for i in range(len(rows)):
-        q, p, score = _row(rows[i, 0], size), _row(rows[i, 1], size), _row(rows[i, 2], size)
-        for subtracted in (_ONE, _ZERO):
-            total = 0.0
-            for block in range(blocks.size):  # weigh and sum each block while it is in the cache
-                start = block * BLOCK
-                less, more = array_part(q, start, BLOCK), array_part(weights, start, BLOCK)
-                other, judged = array_part(p, start, BLOCK), array_part(score, start, BLOCK)
-                for j in range(more.size):
-                    kept = less[j] if judged[j] >= threshold[i] else _ZERO
-                    rest = (kept + other[j] * share[i]) - subtracted * less[j]
-                    more[j] = _ZERO if rest < 0 else rest
-                total += _block_sum(more, lanes)
-                blocks[block] = total
-            if not total <= 0:
-                break
-        tokens[i] = _draw(weights, blocks, uniform[i])
-
-
 @_compile("void(i8[::1], f4[::1], i8[::1], i8, f4[::1])")
 def mass_below(scores: Array, thresholds: Array, weights: Array, size: int, out: Array) -> None:
     """The weight [n] of tokens whose score [n] is below a threshold [n]."""
@@ -382,125 +314,19 @@ def excess(left: Array, right: Array, size: int, out: Array) -> None:
         out[i] = total
 
 
-@_helper
-def _select(
-    score: Array, weight: Array, tokens: Array, spare: Array, count: int, below: float, share: float
-) -> float:
-    """The smallest score among the first `count` of `tokens` such that `below` and the weights of scores up to it together exceed `share`.
-
-    `below` is the weight of all tokens with lower scores than these. Quickselect: split at a middle token's score, then go on in the part
-    that has the answer. `tokens` and `spare` are overwritten.
-    """
-    first, stop, pivot = 0, count, np.inf
-    while first < stop:
-        pivot = score[tokens[(first + stop) // 2]]
-        less, more, left, right = 0.0, 0.0, first, stop
-        for i in range(first, stop):
-            token = tokens[i]
-            if score[token] < pivot:
-                less += weight[token]
-                spare[left] = token
-                left += 1
-            elif score[token] > pivot:
-                right -= 1
-                spare[right] = token
-            else:
-                more += weight[token]
-        if below + less > share:
-            stop = left
-        elif below + less + more > share:
-            return pivot
-        else:
-            below += less + more
-            first = right
-        for i in range(first, stop):
-            tokens[i] = spare[i]
-    return pivot
-
-
-@_compile("void(i8[::1], i8[::1], i8, f8[::1], f4[::1], f8[::1])")
-def crossing(scores: Array, weights: Array, size: int, shares: Array, own: Array, out: Array) -> None:
-    """The smallest score [n] above `own` [n] such that the weights of all scores up to it exceed `shares` [n].
-
-    -inf where the weights of scores up to `own` already exceed it, inf where all weights together do not.
-    """
-    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
-    tokens, spare = np.empty(size, np.int64), np.empty(size, np.int64)
-    for i in range(len(scores)):
-        score, weight, share = _row(scores[i], size), _row(weights[i], size), shares[i]
-        below, above, count = 0.0, 0.0, 0
-        for start in range(0, size, BLOCK):
-            block, weighed = array_part(score, start, BLOCK), array_part(weight, start, BLOCK)
-            some = _i4(0)
-            for j in range(block.size):
-                part[j] = _ZERO if block[j] > own[i] else weighed[j]
-                some |= _i4(block[j] > own[i])
-            below += _block_sum(array_part(part, 0, block.size), lanes)
-            for j in range(block.size if some else 0):
-                if block[j] > own[i]:
-                    above += weighed[j]
-                    tokens[count] = start + j
-                    count += 1
-        if not share < below + above:
-            out[i] = np.inf
-        elif below > share:
-            out[i] = -np.inf
-        else:
-            out[i] = _select(score, weight, tokens, spare, count, below, share)
-
-
-@_compile("void(i8[::1], i8, f4[::1])")
-def largest(values: Array, size: int, out: Array) -> None:
-    """The largest [n] of `values` [n]."""
-    for i in range(len(values)):
-        out[i] = _largest(_row(values[i], size))
-
-
-@_compile("void(i8[::1], i8, f4[::1], f4[:,::1])")
-def nearest(values: Array, size: int, limits: Array, out: Array) -> None:
-    """The largest of `values` [n] below a limit [n], and the smallest that is not below it: [n, 2]."""
-    low, high = np.empty(BLOCK, _f4), np.empty(BLOCK, _f4)
-    for i in range(len(values)):
-        row, limit = _row(values[i], size), limits[i]
-        _fill(low, -np.inf)
-        _fill(high, -np.inf)
-        for start in range(0, size, BLOCK):
-            block = array_part(row, start, BLOCK)
-            for j in range(block.size):
-                below = block[j] < limit
-                low[j] = np.fmax(block[j] if below else _f4(-np.inf), low[j])
-                high[j] = np.fmax(_f4(-np.inf) if below else -block[j], high[j])
-        out[i, 0], out[i, 1] = _most(low), -_most(high)
-
-
-@_helper
-def _insert(start: int, block: Array, most: Array, tokens: Array) -> None:
-    """Insert a block's values into `most`, the largest so far, and their tokens into `tokens`. The block begins at token `start`."""
-    last = most.size - 1
-    for j in range(block.size):
-        if not block[j] > most[last]:
-            continue
-        index = last
-        while index and block[j] > most[index - 1]:
-            most[index], tokens[index] = most[index - 1], tokens[index - 1]
-            index -= 1
-        most[index], tokens[index] = block[j], start + j
-
-
 @_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")
 def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
     """The k largest positive values [n, k] of `values` [n] and their tokens, descending, equal ones by token; 0 where there are fewer than k."""
-    lanes = np.empty(BLOCK // 2, _f4)
+    last = most.shape[1] - 1
     for i in range(len(values)):
         row = _row(values[i], size)
         _fill(most[i], _ZERO)
         _fill(tokens[i], 0)
-        for start in range(0, size, BLOCK):
-            block = array_part(row, start, BLOCK)
-            if _block_largest(block, lanes) > most[i, -1]:
-                _insert(start, block, most[i], tokens[i])
-
-
-ALL = tuple(_SIGNATURES)
-for _name in ALL:
-    del globals()[_name]  # so that access reaches `__getattr__`, which compiles it
+        for token in range(size):
+            if not row[token] > most[i, last]:
+                continue
+            index = last
+            while index and row[token] > most[i, index - 1]:
+                most[i, index], tokens[i, index] = most[i, index - 1], tokens[i, index - 1]
+                index -= 1
+            most[i, index], tokens[i, index] = row[token], token

@@ -15,7 +15,7 @@ from torch import Tensor
 from specviz.core import gumbel
 from specviz.core.backend import indicator, mixture, total
 from specviz.core.compiled import backend_of
-from specviz.core.distributions import Distributions, Positions, select
+from specviz.core.distributions import Distributions, Positions
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
 from specviz.core.method import LOSSLESS, Method
@@ -84,18 +84,20 @@ class Target:
 
     def acceptance(self, tokens: Tensor) -> Tensor:
         """Probability [...] that draft tokens `tokens` [...] are accepted."""
-        return self._acceptance(tokens.unsqueeze(-1)).squeeze(-1)
-
-    def _acceptance(self, tokens: Tensor | None) -> Tensor:
-        """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V]."""
+        some = tokens.unsqueeze(-1)
         if not (self.method.drafts and self.method.verifies):
-            return torch.full_like(_of(self._own, tokens), not self.method.verifies)
+            return torch.full_like(at(self._own, tokens), not self.method.verifies)
         if self.method.shares_noise:
             return self._coupling.acceptance(tokens).to(self.distributions.q.dtype)
-        if self.method.ratio_of is not None:
-            return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp_max(1)
-        q = _of(self.distributions.q, tokens)
-        return (self.pi(tokens) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1)
+        if self.method.ratio:
+            return self._by_ratio(some).squeeze(-1)
+        q = self.distributions.q.gather(-1, some)
+        return (self.pi(some) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1).squeeze(-1)
+
+    def _by_ratio(self, tokens: Tensor | None) -> Tensor:
+        """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V], under a method with a ratio."""
+        assert self.method.ratio_of is not None
+        return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp_max(1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) of `tokens` [..., m] alone."""
@@ -103,7 +105,7 @@ class Target:
             return _of(self._own, tokens)
         q, p = _of(self.distributions.q, tokens), _of(self.distributions.p, tokens)
         if self.score is None or self.threshold is None or self.deferred is None:
-            return q * self._acceptance(tokens) + self._resampled(q, p)
+            return q * self._by_ratio(tokens) + self._resampled(q, p)
         score = _of(self.score, tokens) if self.judges_tokens else self.score
         return mixture(q, p, score, self.threshold, self.deferred)
 
@@ -125,7 +127,7 @@ class Target:
     @cached_property
     def _accepted(self) -> Tensor:
         """The probability that each token is drafted and accepted, [..., V]."""
-        return self._acceptance(None).mul_(self.distributions.q)
+        return self._by_ratio(None).mul_(self.distributions.q)
 
     @cached_property
     def _rejected_per_residual(self) -> Tensor:
@@ -147,7 +149,7 @@ class Target:
     # ---- the residual
 
     def _mixture_parts(self, rejected: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Score [..., V], threshold and share [..., 1] of the `backend.mixture` m such that max(0, m - q) is the residual of `rejected` [...]."""
+        """Score [..., V], threshold and share [..., 1] of the `mixture` m such that max(0, m - q) is the residual of `rejected` [...]."""
         q = self.distributions.q
         if self.score is None or self.threshold is None or self.deferred is None:
             if self.method.share_of is None or rejected is None:
@@ -162,18 +164,18 @@ class Target:
     def residual(self, rejected: Tensor | None = None) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
 
-        Without `rejected`, the average over all rejections, which differ only if the method has a share. For a method that runs one
-        model alone, that model's distribution.
+        Without `rejected`, the average over all rejections, which differ only if the method has a share; not for methods that match.
+        For a method that runs one model alone, that model's distribution.
         """
         if not (self.method.drafts and self.method.verifies):
             return self.pi()
         q, p = self.distributions.q, self.distributions.p
-        if self.method.shares_noise:
-            coupling = self._coupling
-            mass = coupling.instead_of_any() if rejected is None else coupling.instead(rejected)
-            mass = mass.to(q.dtype)
-        elif self.method.matches:
-            mass = p * (1 - q) if rejected is None else p.scatter(-1, rejected.unsqueeze(-1), 0.0)
+        if self.method.matches:
+            assert rejected is not None
+            if self.method.shares_noise:
+                mass = self._coupling.instead(rejected).to(q.dtype)
+            else:
+                mass = p.scatter(-1, rejected.unsqueeze(-1), 0.0)
         elif rejected is None and self.method.share_of is not None:
             mass = self._resampled(q, p)
         else:
@@ -181,13 +183,16 @@ class Target:
         whole = total(mass)
         return mass / torch.where(whole > 0, whole, 1.0)
 
-    def draw_replacement(self, tokens: Tensor, uniform: Tensor, step: Tensor | None = None) -> Tensor:
-        """Replacements [...] of rejected `tokens` [...], drawn from the residual at `uniform` [...].
+    def draw_replacement(self, tokens: Tensor, step: Tensor, uniform: Tensor) -> Tensor:
+        """Replacements [B] of the token at one `step` [B] of each row of `tokens` [B, K], drawn from the residual at `uniform` [B].
 
-        With `step` [B], only the token at that step of each row of `tokens` [B, K] is replaced, and `uniform` is [B].
+        From the mixture if the residual has no mass, which only rounding can cause.
         """
-        q, p = self.distributions.q, self.distributions.p
-        return self.distributions.backend.draw_residual(q, p, *self._mixture_parts(tokens), uniform, step)
+        parts = self.distributions.q, self.distributions.p, *self._mixture_parts(tokens)
+        q, *others = (each[steps(len(step), step.device), step] for each in parts)
+        weights = mixture(q, *others)
+        residual = (weights - q).clamp_min_(0)
+        return self.distributions.backend.draw(residual + weights * (total(residual) <= 0), uniform)
 
     # ---- the verdict
 
@@ -216,7 +221,7 @@ class Target:
         accepted = passed.cumprod(-1).sum(-1)
         last = torch.minimum(accepted, counts - 1)
         if drawn is None:
-            resampled = self.draw_replacement(tokens, at(resample_coins, last), last)
+            resampled = self.draw_replacement(tokens, last, at(resample_coins, last))
         else:
             resampled = at(drawn, last)
         return Verdict(acceptance, accepted, last, resampled)
@@ -259,20 +264,12 @@ class Target:
         score = at(self.score, tokens) if self.judges_tokens else self.score.squeeze(-1)
         return score, self.threshold.squeeze(-1)
 
-    # ---- some positions
-
     def select(self, where: Positions) -> Target:
-        """The target at some positions only, flattened."""
-        lead = self._own.shape[:-1]
-
-        def chosen(values: Tensor | None) -> Tensor | None:
-            return None if values is None else select(values.expand(*lead, -1), where)
-
+        """The target at some positions only, [n]; the rule is applied to them anew."""
         lenience = self.lenience
         if isinstance(lenience, Tensor):
-            lenience = select(lenience.unsqueeze(-1).expand(*lead, -1), where).squeeze(-1)
-        test = (chosen(each) for each in (self.score, self.threshold, self.deferred))
-        return Target(self.method, self.distributions.select(where), lenience, *test)
+            lenience = lenience.expand(self._own.shape[:-1])[where]
+        return Target.of(self.method, self.distributions.select(where), lenience)
 
 
 @dataclass(frozen=True)

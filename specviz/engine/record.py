@@ -110,29 +110,21 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     def leading(values: Tensor) -> tuple[Tensor, Tensor]:
         return backend.leading(values, min(inputs.inspect, values.shape[-1]))
 
-    most = {"q": leading(part.distributions.q)} if inputs.method.drafts else {}
-    most |= {"p": leading(part.distributions.p)} if inputs.method.verifies else {}
-    if part.is_lossless or len(most) == 1:
-        most["pi"] = most["p" if inputs.method.verifies else "q"]
-    elif part.deferred is not None and not part.judges_tokens:  # pi is q or p
-        values, ids = (
-            torch.where(part.deferred > 0, p, q) for q, p in zip(most["q"], most["p"], strict=True)
-        )
-        most["pi"] = values, ids
-    else:
-        most["pi"] = leading(part.pi())
+    most = {"pi": leading(part.pi())}
     greedy = torch.tensor([each.request.temperature == 0 for each in inputs.sequences])
-    if greedy.any():  # q and p are one-hot there
-        count = 1 if tokens is None else tokens.shape[1]
-        rows = greedy.repeat_interleave(count).to(most["pi"][0].device)[where][:, None]
-        for name in most.keys() - {"pi"}:
-            values, ids = leading(getattr(part.distributions, f"{name}1"))
-            most[name] = torch.where(rows, values, most[name][0]), torch.where(rows, ids, most[name][1])
+    for name, runs in (("q", inputs.method.drafts), ("p", inputs.method.verifies)):
+        if runs:
+            most[name] = leading(getattr(part.distributions, name))
+            if greedy.any():  # q and p are one-hot there
+                rows, at_1 = greedy.to(begins.device)[where[0], None], getattr(part.distributions, f"{name}1")
+                both = zip(leading(at_1), most[name], strict=True)
+                most[name] = tuple(torch.where(rows, *each) for each in both)  # type: ignore[assignment]
     for name, (probabilities, ids) in most.items():
         found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
     if tokens is not None and decision.verdict is not None:
-        coins = inputs.accept_coins[:, : tokens.shape[1]].flatten()[where]
-        found |= {("read", key): each for key, each in readings(part, tokens.flatten()[where], coins).items()}
+        coins = inputs.accept_coins[:, : tokens.shape[1]]
+        read = readings(part, tokens[where], coins[where])
+        found |= {("read", key): each for key, each in read.items()}
     return found
 
 
@@ -153,21 +145,21 @@ def _examined(decision: Decision) -> tuple[Positions, Tensor]:
 
     All positions, if one model runs alone or the host would have to wait.
     """
-    tokens, verdict, rows = decision.tokens, decision.verdict, len(decision.lengths)
-    if tokens is None or verdict is None or not reads_freely(tokens):  # all positions
-        device = (decision.resampled if tokens is None else tokens).device  # type: ignore[union-attr]
-        count = 1 if tokens is None else tokens.shape[1]
-        return slice(0, rows * count), steps(rows, device) * count
+    verdict, tokens = decision.verdict, decision.tokens
+    if verdict is None or tokens is None or not tokens.is_cpu:
+        return every_position(decision)
     inspected = torch.tensor([each.request.inspect > 0 for each in decision.inputs.sequences])
     examined = (steps(tokens.shape[1], tokens.device) <= verdict.last[:, None]) & inspected[:, None]
-    numbers, where = examined.sum(1), examined.flatten().nonzero()[:, 0]
-    run = slice(int(where[0]), int(where[0]) + len(where))  # a slice selects without a copy
-    return run if len(where) == 1 + int(where[-1]) - run.start else where, numbers.cumsum(0) - numbers
+    numbers = examined.sum(1)
+    return examined.nonzero(as_tuple=True), numbers.cumsum(0) - numbers
 
 
-def reads_freely(values: Tensor) -> bool:
-    """Whether the host can read values without waiting for their device."""
-    return values.is_cpu
+def every_position(decision: Decision) -> tuple[Positions, Tensor]:
+    """All positions of a decision, and the index of each sequence's first among them, [B]."""
+    device, count = decision.inputs.accept_coins.device, len(decision.lengths)
+    width = 1 if decision.tokens is None else decision.tokens.shape[1]
+    index = steps(count * width, device)
+    return (index // width, index % width), steps(count, device) * width
 
 
 def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:

@@ -14,6 +14,7 @@ from specviz.core.counterfactual import leniences, readings, what_if
 from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.target import Target, acceptance_and_residual
+from specviz.engine import record
 from specviz.engine.engine import Engine
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
@@ -207,7 +208,7 @@ def test_a_device_that_may_not_look_explains_the_same(
     engine: Engine, runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Off the CPU every place is explained, since to learn which ones matter would make it wait."""
-    monkeypatch.setattr("specviz.engine.record.reads_freely", lambda values: False)
+    monkeypatch.setattr(record, "_examined", record.every_position)
     for run in runs[:: len(BOTH) - 1]:
         request = Request(
             prompt=PROMPT,
@@ -256,11 +257,11 @@ def distributions(drafter: list[float], verifier: list[float]) -> tuple[Tensor, 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_flips_of_a_case_done_by_hand(dtype: torch.dtype) -> None:
     drafter, verifier = distributions([0.1, 0.6, 0.3], [0.5, 0.3, 0.2])
-    held = Target.of(METHODS["speed"], Distributions(drafter.to(dtype), verifier.to(dtype)), 0.0)
+    held = Target.of(METHODS["speed"], Distributions(drafter[None].to(dtype), verifier[None].to(dtype)), 0.0)
 
     def flips_at(coin: float) -> list[list[float]]:
-        read = readings(held, torch.tensor(1), torch.tensor(coin, dtype=torch.float64))
-        return what_if(held.method, {key: each.item() for key, each in read.items()}, 0.5, coin)[1]
+        read = readings(held, torch.tensor([1]), torch.tensor([coin], dtype=torch.float64))
+        return what_if(held.method, {key: each[0].tolist() for key, each in read.items()}, 0.5, coin)[1]
 
     found = flips_at(0.3)
     expected = {

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from specviz.compat.numba import CompiledFunction, digest
-from specviz.core import loops
 from specviz.runtime.cpu.fused import decoder_pass, layers, workers
 from specviz.runtime.cpu.fused.layers import POSITIONS
 from specviz.runtime.cpu.fused.memory import CACHE_LINE, FLOAT_BYTES, set_number
@@ -18,7 +17,8 @@ from specviz.runtime.cpu.fused.products import PANEL_ROWS, Format, Kernel, packe
 from specviz.runtime.cpu.fused.tables import matrix_at
 from specviz.runtime.cpu.fused.vectors import LANES
 
-_SOURCES = digest(*sorted(Path(__file__).parent.glob("*.py")), Path(loops.__file__))
+_LOOPS = Path(__file__).parents[3] / "core" / "loops.py"  # not imported here, since importing it compiles it
+_SOURCES = digest(*sorted(Path(__file__).parent.glob("*.py")), _LOOPS)
 _alive: list[CompiledFunction] = []
 
 

@@ -211,12 +211,12 @@ class Target:
         Args:
             tokens: draft tokens at the positions of the distributions, [B, K].
             counts: how many of them were drafted, [B], at least 1.
-            accept_coins, resample_coins: uniforms of these positions, float64 [B, K or more].
-            noise: exponentials of these positions, [B, K or more, V], for a method that `shares_noise`.
+            accept_coins, resample_coins: uniforms of these positions, float64 [B, K].
+            noise: exponentials of these positions, [B, K, V], for a method that `shares_noise`.
         """
         acceptance, count = self.acceptance(tokens), tokens.shape[1]
         drawn = self.drawn(resample_coins, noise) if self.method.matches else None
-        passed = accept_coins[:, :count] < acceptance if drawn is None else drawn == tokens
+        passed = accept_coins < acceptance if drawn is None else drawn == tokens
         passed &= steps(count, tokens.device) < counts[:, None]
         accepted = passed.cumprod(-1).sum(-1)
         last = torch.minimum(accepted, counts - 1)
@@ -227,11 +227,9 @@ class Target:
         return Verdict(acceptance, accepted, last, resampled)
 
     def drawn(self, uniform: Tensor, noise: Tensor | None) -> Tensor:
-        """The tokens [B, K] that the verifier draws by itself, with the noise [B, K or more, V], or as verifier_only at `uniform` [B, K or more]."""
+        """The tokens [B, K] that the verifier draws by itself, with the noise [B, K, V], or as verifier_only at `uniform` [B, K]."""
         p = self.distributions.p
-        if noise is not None:
-            return gumbel.draw(p, noise[:, : p.shape[1]])
-        return self.distributions.backend.draw(p, uniform[:, : p.shape[1]])
+        return self.distributions.backend.draw(p, uniform) if noise is None else gumbel.draw(p, noise)
 
     def matching_coins(
         self, tokens: Tensor, accepted: Tensor, uniform: Tensor, noise: Tensor | None
@@ -241,14 +239,13 @@ class Target:
         `accepted` [B] are their numbers. At a uniform, the coin is the uniform, counted from where v begins in the inverse CDF and around
         the end.
         """
-        count = tokens.shape[1]
         if noise is not None:
-            coins = self._coupling.coins(tokens, noise[:, :count])
+            coins = self._coupling.coins(tokens, noise)
         else:
             p = self.distributions.p.double()
-            coins = (uniform[:, :count] - (at(p.cumsum(-1), tokens) - at(p, tokens))) % 1.0
+            coins = (uniform - (at(p.cumsum(-1), tokens) - at(p, tokens))) % 1.0
         # Rounding may not contradict the decision.
-        kept = steps(count, tokens.device) < accepted[:, None]
+        kept = steps(tokens.shape[1], tokens.device) < accepted[:, None]
         chance = self.acceptance(tokens)
         below = torch.nextafter(chance, torch.zeros_like(chance))
         return torch.where(kept, coins.minimum(below.double()), coins.maximum(chance.double()))

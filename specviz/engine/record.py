@@ -17,9 +17,9 @@ from specviz.core import block
 from specviz.core.backend import Backend
 from specviz.core.counterfactual import readings, same_residual, what_if
 from specviz.core.distributions import Positions
+from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, steps
 from specviz.core.target import Target, Verdict, accepts_losslessly
-from specviz.engine.plan import AcceptInputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -38,14 +38,23 @@ class Seconds:
 class Decision:
     """What a round decided for the sequences [B] of one method."""
 
-    inputs: AcceptInputs
+    method: Method
+    sequences: list[Sequence]
     lengths: list[int]  # draft tokens of each sequence; 0 without a drafter
     tokens: Tensor | None  # draft tokens [B, K]; None without a drafter
     drafter_logits: Tensor | None  # [B, K, V], where they are kept
     verifier_logits: Tensor | None  # [B, K, V]; None without a verifier
     target: Target  # what the method decodes towards at these positions
+    coins: Tensor  # uniforms of acceptance, float64 [B, K]
+    resampling: Tensor  # uniforms of the draws from the residual, float64 [B, K]
+    noise: Tensor | None  # exponentials, float64 [B, K, V], of a method that shares noise
     verdict: Verdict | None  # of the draft tokens; None unless both models ran
     resampled: Tensor | None  # from the residual, or from p without a drafter, [B]; None without a verifier
+
+    @property
+    def inspect(self) -> int:
+        """Most probable tokens to record per position; 0 for none."""
+        return max(each.request.inspect * each.records for each in self.sequences)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,8 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
     Those that explain positions are for the examined ones only, [n, ...]; `explained` [B] is the index of each sequence's first.
     """
-    inputs, target, tokens = decision.inputs, decision.target, decision.tokens
+    method, target, tokens = decision.method, decision.target, decision.tokens
+    records = any(each.records for each in decision.sequences)
     found = dict[Any, Tensor]()
     emitted = list[Tensor]()  # at each step: the draft token, and the resampled one
     if tokens is not None:
@@ -78,22 +88,22 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         emitted.append(again if tokens is None else again.expand_as(tokens))
     if decision.verdict is not None:
         found |= {"accepted": decision.verdict.accepted, "acceptance": decision.verdict.acceptance}
-        if tokens is not None and inputs.method.matches and inputs.records:
+        if tokens is not None and method.matches and records:
             found["coin"] = target.matching_coins(
-                tokens, decision.verdict.accepted, inputs.resample_coins, inputs.noise
+                tokens, decision.verdict.accepted, decision.resampling, decision.noise
             )
     some = torch.stack(emitted, -1)
-    if inputs.method.drafts:
+    if method.drafts:
         found["q"] = target.distributions.q.gather(-1, some)
-    if inputs.method.verifies:
+    if method.verifies:
         found["p"] = target.distributions.p.gather(-1, some)
-    if inputs.records:
+    if records:
         found["pi"] = target.pi(some)
         if tokens is not None and (test := target.deferral_test(tokens)) is not None:
             found["score"], found["threshold"] = test
-        if inputs.inspect:
+        if decision.inspect:
             found |= _explained(decision, backend)
-            if decision.verdict is not None and inputs.method.ratio and not inputs.method.share:
+            if decision.verdict is not None and method.ratio and not method.share:
                 found["kept_by_block"] = _kept_by_block(decision)
     return found
 
@@ -103,16 +113,16 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
     At temperature 0, the most probable under q1 and p1 in place of q and p.
     """
-    inputs, tokens = decision.inputs, decision.tokens
+    method, tokens = decision.method, decision.tokens
     where, begins = _examined(decision)
     part, found = decision.target.select(where), dict[Any, Tensor](explained=begins)
 
     def leading(values: Tensor) -> tuple[Tensor, Tensor]:
-        return backend.leading(values, min(inputs.inspect, values.shape[-1]))
+        return backend.leading(values, min(decision.inspect, values.shape[-1]))
 
     most = {"pi": leading(part.pi())}
-    greedy = torch.tensor([each.request.temperature == 0 for each in inputs.sequences])
-    for name, runs in (("q", inputs.method.drafts), ("p", inputs.method.verifies)):
+    greedy = torch.tensor([each.request.temperature == 0 for each in decision.sequences])
+    for name, runs in (("q", method.drafts), ("p", method.verifies)):
         if runs:
             most[name] = leading(getattr(part.distributions, name))
             if greedy.any():  # q and p are one-hot there
@@ -122,8 +132,7 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     for name, (probabilities, ids) in most.items():
         found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
     if tokens is not None and decision.verdict is not None:
-        coins = inputs.accept_coins[:, : tokens.shape[1]]
-        read = readings(part, tokens[where], coins[where])
+        read = readings(part, tokens[where], decision.coins[where])
         found |= {("read", key): each for key, each in read.items()}
     return found
 
@@ -131,9 +140,9 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 def _kept_by_block(decision: Decision) -> Tensor:
     """How many draft tokens block verification would keep, [B]; −1 where a sequence is not inspected or not decoded losslessly."""
     assert decision.tokens is not None
-    tokens, coins, both = decision.tokens, decision.inputs.accept_coins, decision.target.distributions
+    tokens, coins, both = decision.tokens, decision.coins, decision.target.distributions
     found = torch.full_like(tokens[:, 0], -1)
-    for row, (sequence, length) in enumerate(zip(decision.inputs.sequences, decision.lengths, strict=True)):
+    for row, (sequence, length) in enumerate(zip(decision.sequences, decision.lengths, strict=True)):
         if sequence.request.inspect and accepts_losslessly(sequence.method.ratio, sequence.lenience):
             own = row, slice(length)
             found[row] = block.kept(both.q[own], both.p[own], tokens[own], coins[own])
@@ -148,7 +157,7 @@ def _examined(decision: Decision) -> tuple[Positions, Tensor]:
     verdict, tokens = decision.verdict, decision.tokens
     if verdict is None or tokens is None or not tokens.is_cpu:
         return every_position(decision)
-    inspected = torch.tensor([each.request.inspect > 0 for each in decision.inputs.sequences])
+    inspected = torch.tensor([each.request.inspect > 0 for each in decision.sequences])
     examined = (steps(tokens.shape[1], tokens.device) <= verdict.last[:, None]) & inspected[:, None]
     numbers = examined.sum(1)
     return examined.nonzero(as_tuple=True), numbers.cumsum(0) - numbers
@@ -156,7 +165,7 @@ def _examined(decision: Decision) -> tuple[Positions, Tensor]:
 
 def every_position(decision: Decision) -> tuple[Positions, Tensor]:
     """All positions of a decision, and the index of each sequence's first among them, [B]."""
-    device, count = decision.inputs.accept_coins.device, len(decision.lengths)
+    device, count = decision.coins.device, len(decision.lengths)
     width = 1 if decision.tokens is None else decision.tokens.shape[1]
     index = steps(count * width, device)
     return (index // width, index % width), steps(count, device) * width
@@ -180,7 +189,7 @@ def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
 def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> list[Outcome]:
     """The outcome of each sequence of a decision, from the values of `tensors`, read back."""
     found = []
-    for row, sequence in enumerate(decision.inputs.sequences):
+    for row, sequence in enumerate(decision.sequences):
         try:
             found.append(_Readout(decision, values, row).outcome(seconds))
         except Exception as error:  # this sequence fails alone
@@ -193,7 +202,7 @@ class _Readout:
 
     def __init__(self, decision: Decision, values: dict[Any, Any], row: int) -> None:
         self._decision, self._values, self._row = decision, values, row
-        self._sequence = decision.inputs.sequences[row]
+        self._sequence = decision.sequences[row]
         self._drafted = self._accepted = decision.lengths[row]
         if decision.verdict is not None:
             self._accepted = int(self._number("accepted"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -129,6 +130,12 @@ class Sequence:
     def position(self) -> int:
         """The position of its last token."""
         return len(self.ids) - 1
+
+    def next_uniforms(self, kind: int, count: int) -> np.ndarray:
+        """Uniforms of one kind (`sampling.DRAFT`, …) at its next `count` positions; zeros past its end."""
+        found, own = np.zeros(count), self.coins[len(self.ids) :][:count, kind]
+        found[: len(own)] = own
+        return found
 
     @property
     def tokens_left(self) -> int:

@@ -132,7 +132,7 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
     engine: Engine, threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 2 for draft_length="auto": by its own choice, and at lengths thrown by dice, with and without an early end."""
-    monkeypatch.setattr("specviz.engine.plan.THRESHOLD", threshold)
+    monkeypatch.setattr("specviz.engine.draft.THRESHOLD", threshold)
     requests = [Request(prompt=PROMPT, method=method, max_new_tokens=32) for method in PAPER]
     fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
     chosen = engine.generate(requests)

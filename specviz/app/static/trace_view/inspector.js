@@ -31,7 +31,7 @@ function sentence({ token }, run, method) {
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
     ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ...targets(draft, run, method), ". "];
-  if (method.shares_noise) gave.push("Both drew with the same noise. ");
+  if (method.shares_noise && draft.q < 1) gave.push("Both drew with the same noise. "); // at q = 1 nothing is drawn: a lookup, or greedy drafts
   if (method.matches && token.accepted) return [...gave, "The verifier drew its own token, and it was the same one, so the draft stayed."];
   if (method.matches) return [...gave, "The verifier drew ", chip(token, "own"), " itself, so the draft was rejected."];
   if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];

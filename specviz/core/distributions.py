@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from specviz.core.backend import TORCH, Backend, total
-from specviz.core.expression.syntax import DISTRIBUTIONS
 from specviz.core.sampling import GREEDY, Number, SamplingParameters, at, distribution
 
 Positions = tuple[Tensor, ...]
@@ -82,7 +81,7 @@ class Distributions:
             *self._sampling,
             backend=self.backend,
             greedy_drafts=self._greedy_drafts,
-            **{name: getattr(self, name)[where] for name in known & set(DISTRIBUTIONS)},
+            **{name: getattr(self, name)[where] for name in known & {"q", "p", "q1", "p1"}},
         )
 
     def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:

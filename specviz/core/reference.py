@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch import Tensor
 from specviz.core import gumbel
 from specviz.core.methods import get_method
 from specviz.core.sampling import ACCEPT, DRAFT, GREEDY, RESAMPLE, SamplingParameters, distribution, uniforms
-from specviz.core.target import acceptance_and_residual, target_distribution
+from specviz.core.target import target_under
 
 NextLogits = Callable[[Sequence[int]], Tensor]
 """A model: token ids so far -> logits [V] of the next one."""
@@ -78,8 +77,8 @@ def generate(
         )
         q = distribution(logits[0], *(GREEDY if greedy_drafts else sampling))
         p = distribution(logits[1], *sampling)
-        settings: Any = {"lenience": lenience, "temperature": temperature, "greedy_drafts": greedy_drafts}
-        pi = target_distribution(method, *logits, **settings)
+        target = target_under(chosen, *logits, SamplingParameters(temperature), lenience, greedy_drafts)
+        pi = target.pi()
         acceptance, draft, own = None, inverse_cdf(q, coin[DRAFT]), inverse_cdf(p, coin[RESAMPLE])
         if chosen.shares_noise:
             noise = torch.from_numpy(gumbel.noise(coins[len(ids), RESAMPLE].numpy(), len(p)))
@@ -89,8 +88,8 @@ def generate(
         elif not chosen.verifies:
             token, accepted = draft, True
         else:
-            probability, residual = acceptance_and_residual(method, *logits, torch.tensor(draft), **settings)
-            acceptance = probability.item()
+            proposed = torch.tensor(draft)
+            acceptance, residual = target.acceptance(proposed).item(), target.residual(proposed)
             if chosen.matches:
                 token, accepted = own, own == draft
                 coin[ACCEPT] = (coin[RESAMPLE] - p[:draft].sum().item()) % 1.0

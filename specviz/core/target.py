@@ -19,7 +19,7 @@ from specviz.core.distributions import Distributions, Positions
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
 from specviz.core.method import LOSSLESS, Method
-from specviz.core.methods import METHODS, get_method
+from specviz.core.methods import METHODS
 from specviz.core.sampling import Number, SamplingParameters, at, column, steps
 
 
@@ -122,7 +122,10 @@ class Target:
         """The mass that all rejections together emit at some tokens [..., m], given q and p of these tokens."""
         if self.method.share_of is None:
             return self._rejected_per_residual * (p - q).clamp_min(0)
-        return self._residuals.emitted(q, p)
+        shares, weighted, rates = self._residuals
+        first = _first_above(shares, q, p)
+        drawn = p * weighted.gather(-1, first) - q * rates.gather(-1, first)
+        return drawn.clamp_min_(0).to(q.dtype)
 
     @cached_property
     def _accepted(self) -> Tensor:
@@ -137,9 +140,33 @@ class Target:
         return backend.excess(q, self._accepted) / torch.where(lack > 0, lack, 1.0)
 
     @cached_property
-    def _residuals(self) -> _Residuals:
-        q, p = self.distributions.q, self.distributions.p
-        return _Residuals.of(q, p, (q - self._accepted).clamp_min_(0), self._share(None))
+    def _residuals(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, weighted and summed.
+
+        Tokens with the same share have the same residual, so shares are sorted: a token v has mass in the residuals of all shares
+        above q(v)/p(v). Summed over those, its mass is p(v)·Σ share·rate - q(v)·Σ rate, where the rate of a share is the probability
+        that its token is rejected, divided by the mass of its residual.
+
+        Returns:
+            The shares, ascending, float64 [..., n]; sums of share·rate and of rate from each share to the last, then 0: float64 [..., n + 1].
+        """
+        q, p, shares = self.distributions.q, self.distributions.p, self._share(None)
+        rejected = (q - self._accepted).clamp_min_(0)
+        # Most tokens are never rejected. Finding the others on a GPU would make the host wait.
+        if rejected.is_cpu:
+            met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
+            rejected, shares = rejected[..., met], shares[..., met]
+        shares, order = shares.double().sort(-1)
+        rejected = rejected.double().gather(-1, order)
+        first = _first_above(shares, q, p)
+        zero = shares.new_zeros(*shares.shape[:-1], shares.shape[-1] + 1)
+        # Sums of q and of p over the tokens with mass in each share's residual.
+        below_q, below_p = (
+            zero.scatter_add(-1, first, each.double()).cumsum(-1)[..., :-1] for each in (q, p)
+        )
+        mass = shares * below_p - below_q
+        rate = torch.where((rejected > 0) & (mass > 0), rejected / mass, 0.0)
+        return shares, _sums_from(shares * rate), _sums_from(rate)
 
     def _share(self, rejected: Tensor | None) -> Tensor:
         """The factor of p in the residual of each rejected token [..., m]."""
@@ -269,49 +296,6 @@ class Target:
         return Target.of(self.method, self.distributions.select(where), lenience)
 
 
-@dataclass(frozen=True)
-class _Residuals:
-    """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, weighted and summed.
-
-    Tokens with the same share have the same residual, so shares are sorted: a token v has mass in the residuals of all shares
-    above q(v)/p(v). Summed over those, its mass is p(v)·Σ share·rate - q(v)·Σ rate, where the rate of a share is the probability
-    that its token is rejected, divided by the mass of its residual.
-
-    Attributes:
-        shares: ascending, float64 [..., n].
-        weighted, rates: sums of share·rate and of rate from each share to the last, then 0: float64 [..., n + 1].
-    """
-
-    shares: Tensor
-    weighted: Tensor
-    rates: Tensor
-
-    @staticmethod
-    def of(q: Tensor, p: Tensor, rejected: Tensor, shares: Tensor) -> _Residuals:
-        """From q, p, the probability that each token is drafted and rejected, and its share > 0: [..., V] each."""
-        # Most tokens are never rejected. Finding the others on a GPU would make the host wait.
-        if rejected.device.type == "cpu":
-            met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]
-            rejected, shares = rejected[..., met], shares[..., met]
-        shares, order = shares.double().sort(-1)
-        rejected = rejected.double().gather(-1, order)
-        first = _first_above(shares, q, p)
-        zero = shares.new_zeros(*shares.shape[:-1], shares.shape[-1] + 1)
-        # Sums of q and of p over the tokens with mass in each share's residual.
-        below_q, below_p = (
-            zero.scatter_add(-1, first, each.double()).cumsum(-1)[..., :-1] for each in (q, p)
-        )
-        mass = shares * below_p - below_q
-        rate = torch.where((rejected > 0) & (mass > 0), rejected / mass, 0.0)
-        return _Residuals(shares, *(_sums_from(each) for each in (shares * rate, rate)))
-
-    def emitted(self, q: Tensor, p: Tensor) -> Tensor:
-        """The mass that all of them together emit at some tokens [..., m], given q and p of these tokens."""
-        first = _first_above(self.shares, q, p)
-        drawn = p * self.weighted.gather(-1, first) - q * self.rates.gather(-1, first)
-        return drawn.clamp_min_(0).to(q.dtype)
-
-
 def _first_above(shares: Tensor, q: Tensor, p: Tensor) -> Tensor:
     """Index [..., m] of the first share above q/p."""
     bound = torch.where(p > 0, q.double() / p.double(), torch.inf)
@@ -337,56 +321,6 @@ def accepts_losslessly(ratio: str, lenience: float) -> bool:
     return at_lenience(parse_number(ratio), lenience) in _LOSSLESS
 
 
-def acceptance_and_residual(
-    method: str,
-    drafter_logits: Tensor,
-    verifier_logits: Tensor,
-    tokens: Tensor,
-    *,
-    lenience: Number,
-    temperature: Number,
-    rule: str = "",
-    greedy_drafts: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Acceptance probability of each draft token, and the distribution its rejection draws from.
-
-    Args:
-        method: one of `METHODS`.
-        drafter_logits, verifier_logits: [..., V].
-        tokens: the draft tokens, int64 [...].
-        lenience, temperature: numbers, or tensors [...].
-        rule: an expression, for the method own_rule.
-        greedy_drafts: whether the drafter proposes its most probable token: q is one-hot.
-
-    Returns:
-        acceptance [...] in [0, 1]; residual [..., V], normalised (all zeros where its mass is zero; p for
-        verifier_only, q for drafter_only).
-
-    Raises:
-        RequestError: unknown method; RuleError: an expression that is no rule.
-    """
-    asked = SamplingParameters(temperature)
-    chosen = get_method(method, rule)
-    target = target_under(chosen, drafter_logits, verifier_logits, asked, lenience, greedy_drafts)
-    return target.acceptance(tokens), target.residual(tokens)
-
-
-def target_distribution(
-    method: str,
-    drafter_logits: Tensor,
-    verifier_logits: Tensor,
-    *,
-    lenience: Number,
-    temperature: Number,
-    rule: str = "",
-    greedy_drafts: bool = False,
-) -> Tensor:
-    """The distribution pi [..., V] that a method emits; arguments as for `acceptance_and_residual`."""
-    asked = SamplingParameters(temperature)
-    chosen = get_method(method, rule)
-    return target_under(chosen, drafter_logits, verifier_logits, asked, lenience, greedy_drafts).pi()
-
-
 def target_under(
     method: Method,
     drafter_logits: Tensor,
@@ -395,7 +329,13 @@ def target_under(
     lenience: Number,
     greedy_drafts: bool = False,
 ) -> Target:
-    """The target of a method where these sampling parameters are `asked` for; logits are [..., V]."""
+    """The target of a method, applied alone.
+
+    Args:
+        drafter_logits, verifier_logits: [..., V].
+        asked: the request's sampling parameters; lenience likewise a number or a tensor [...].
+        greedy_drafts: whether the drafter proposes its most probable token: q is one-hot.
+    """
     distributions = Distributions(
         drafter_logits,
         verifier_logits,

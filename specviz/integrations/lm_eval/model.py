@@ -16,7 +16,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from specviz.analysis.quality import read_logits
 from specviz.core.methods import get_method
 from specviz.core.sampling import SamplingParameters
-from specviz.core.target import target_distribution
+from specviz.core.target import target_under
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished
 from specviz.errors import RequestError, StoppedError
@@ -182,14 +182,9 @@ class HarnessModel(TemplateLM):
         readings = [read_logits(self.pair, name, context, continuation) for name in names]
         total, best, done = 0.0, True, 0
         for logits in zip(*readings, strict=True):  # [n, V], a few positions at a time
-            target = target_distribution(
-                method.name,
-                logits[0],
-                logits[-1].to(logits[0].device),
-                lenience=self._request.lenience,
-                temperature=self._request.temperature or 1.0,
-                rule=self._request.rule,
-            )
+            both = logits[0], logits[-1].to(logits[0].device)
+            asked = SamplingParameters(self._request.temperature or 1.0)
+            target = target_under(method, *both, asked, self._request.lenience).pi()
             ids = torch.tensor(continuation[done : done + len(target)], device=target.device)
             total += target.gather(-1, ids[:, None]).double().log().sum().item()
             best = best and bool((target.argmax(-1) == ids).all())

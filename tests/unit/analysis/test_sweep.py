@@ -22,8 +22,8 @@ from specviz.analysis.sweep.items import Item, Items, load_items
 from specviz.analysis.sweep.results import Results, Sample
 from specviz.analysis.sweep.sweep import Sweep
 from specviz.core.methods import METHODS
-from specviz.core.sampling import distribution
-from specviz.core.target import acceptance_and_residual
+from specviz.core.sampling import SamplingParameters, distribution
+from specviz.core.target import target_under
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
@@ -86,8 +86,9 @@ def enumerated(
     every = torch.arange(pair.vocabulary_size)
     q, p = distribution(drafter, setting.temperature), distribution(verifier, setting.temperature)
     both = (logits.expand(len(every), -1) for logits in (drafter, verifier))
-    settings = {"lenience": setting.lenience, "temperature": setting.temperature}
-    accepted, residual = acceptance_and_residual(setting.method, *both, every, **settings)
+    asked = SamplingParameters(setting.temperature)
+    target = target_under(METHODS[setting.method], *both, asked, setting.lenience)
+    accepted, residual = target.acceptance(every), target.residual(every)
     pi = p if setting.method == "verifier_only" else q * accepted + (q * (1 - accepted)) @ residual
     return pi, p, distribution(verifier)
 

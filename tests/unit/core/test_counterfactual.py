@@ -13,7 +13,8 @@ from torch import Tensor
 from specviz.core.counterfactual import leniences, readings, what_if
 from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, PAPER
-from specviz.core.target import Target, acceptance_and_residual
+from specviz.core.sampling import SamplingParameters
+from specviz.core.target import Target, target_under
 from specviz.engine import record
 from specviz.engine.engine import Engine
 from specviz.models.pair import ModelPair
@@ -69,14 +70,9 @@ def verdicts(run: Run, position: int, method: str, at: list[float]) -> list[bool
     """Whether the proposal at a place of a run is accepted by a method at each of these leniences: by the rules."""
     token = run.tokens[position]
     logits = (side[position].expand(len(at), -1) for side in (run.drafter_logits, run.verifier_logits))
-    acceptance, _ = acceptance_and_residual(
-        method,
-        *logits,
-        torch.full((len(at),), proposal(token)),
-        lenience=torch.tensor(at, dtype=torch.float64),
-        temperature=run.temperature,
-    )
-    return (token.coin < acceptance).tolist()
+    asked, leniences = SamplingParameters(run.temperature), torch.tensor(at, dtype=torch.float64)
+    target = target_under(METHODS[method], *logits, asked, leniences)
+    return (token.coin < target.acceptance(torch.full((len(at),), proposal(token)))).tolist()
 
 
 def test_every_flip_is_a_change_of_the_verdict_and_there_is_no_other(runs: list[Run]) -> None:

@@ -10,8 +10,8 @@ from specviz.core.backend import TORCH, Backend
 from specviz.core.compiled import compiled_backend
 from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, PAPER, get_method
-from specviz.core.sampling import distribution
-from specviz.core.target import Target, acceptance_and_residual, target_distribution
+from specviz.core.sampling import SamplingParameters, distribution
+from specviz.core.target import Target, target_under
 from specviz.errors import RequestError
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "methods.json").read_text())
@@ -30,6 +30,12 @@ def logits(seed: int, spread: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
     return drafter, 0.6 * drafter + spread * torch.randn(V, generator=generator, dtype=torch.float64)
 
 
+def ruled(name: str, drafter, verifier, lenience, temperature, greedy_drafts: bool = False) -> Target:
+    return target_under(
+        METHODS[name], drafter, verifier, SamplingParameters(temperature), lenience, greedy_drafts
+    )
+
+
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda c: f"{c['method']}-{c['lenience']}-{c['temperature']}")
 def test_golden_numbers_to_1e_9(case: dict) -> None:
     """Law 1: exact."""
@@ -37,16 +43,13 @@ def test_golden_numbers_to_1e_9(case: dict) -> None:
     def numbers(key: str) -> torch.Tensor:
         return torch.tensor(case[key], dtype=torch.float64)
 
-    acceptance, residual = acceptance_and_residual(
-        case["method"],
-        numbers("drafter_logits"),
-        numbers("verifier_logits"),
+    both = numbers("drafter_logits"), numbers("verifier_logits")
+    target, token = (
+        ruled(case["method"], *both, case["lenience"], case["temperature"]),
         torch.tensor(case["token"]),
-        lenience=case["lenience"],
-        temperature=case["temperature"],
     )
-    assert (acceptance - numbers("acceptance")).abs().max() <= 1e-9
-    assert (residual - numbers("residual")).abs().max() <= 1e-9
+    assert (target.acceptance(token) - numbers("acceptance")).abs().max() <= 1e-9
+    assert (target.residual(token) - numbers("residual")).abs().max() <= 1e-9
 
 
 def test_golden_cases_cover_all_nine_methods() -> None:
@@ -62,9 +65,9 @@ def enumerate_output(
     greedy = greedy_drafts or name == "greedy_drafts"
     q = distribution(drafter, 0 if greedy else temperature, min_p=share_kept(name, lenience))
     both = (logits.expand(V, -1) for logits in (drafter, verifier))
-    settings = {"lenience": lenience, "temperature": temperature, "greedy_drafts": greedy_drafts}
-    acceptance, residual = acceptance_and_residual(name, *both, torch.arange(V), **settings)
-    return q * acceptance + (q * (1 - acceptance)) @ residual
+    target, every = ruled(name, *both, lenience, temperature, greedy_drafts), torch.arange(V)
+    acceptance = target.acceptance(every)
+    return q * acceptance + (q * (1 - acceptance)) @ target.residual(every)
 
 
 def share_kept(name: str, lenience: float) -> float:
@@ -147,7 +150,7 @@ def test_the_target_is_the_published_one_and_what_is_emitted(name: str, temperat
     for seed in range(8):
         drafter, verifier = logits(seed)
         for lenience in leniences(name):
-            pi = target_distribution(name, drafter, verifier, lenience=lenience, temperature=temperature)
+            pi = ruled(name, drafter, verifier, lenience, temperature).pi()
             for other in (oracle, enumerate_output):
                 expected = other(name, drafter, verifier, lenience, temperature)
                 assert (pi - expected).abs().max() <= 1e-12
@@ -165,16 +168,15 @@ def test_greedy_drafts_emit_the_target_and_a_lossless_method_accepts_with_p(
         drafter, verifier = logits(seed)
         favourite, p = drafter.argmax(), distribution(verifier, temperature)
         for lenience in leniences(name):
-            settings = {"lenience": lenience, "temperature": temperature, "greedy_drafts": True}
-            pi = target_distribution(name, drafter, verifier, **settings)
-            assert (pi - enumerate_output(name, drafter, verifier, **settings)).abs().max() <= 1e-12
+            target = ruled(name, drafter, verifier, lenience, temperature, greedy_drafts=True)
+            emitted = enumerate_output(name, drafter, verifier, lenience, temperature, greedy_drafts=True)
+            assert (target.pi() - emitted).abs().max() <= 1e-12
             if name in ("speed", "sampler_match", "gumbel_coupling", "static_mixture") and lenience == 0:
-                acceptance, residual = acceptance_and_residual(name, drafter, verifier, favourite, **settings)
                 rest = p.clone()
                 rest[favourite] = 0
-                assert (pi - p).abs().max() <= 1e-12
-                assert abs(acceptance - p[favourite]) <= 1e-12
-                assert (residual * rest.sum() - rest).abs().max() <= 1e-12
+                assert (target.pi() - p).abs().max() <= 1e-12
+                assert abs(target.acceptance(favourite) - p[favourite]) <= 1e-12
+                assert (target.residual(favourite) * rest.sum() - rest).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -185,13 +187,12 @@ def test_rows_with_settings_of_their_own_equal_rows_alone(name: str) -> None:
     tokens = torch.tensor([[0, 1, 2]]).expand(4, -1)
     a = torch.tensor(leniences(name)[:4], dtype=torch.float64)[:, None]
     t = torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64)[:, None]
-    together = acceptance_and_residual(name, drafter, verifier, tokens, lenience=a, temperature=t)
+    together = ruled(name, drafter, verifier, a, t)
     for row in range(4):
-        alone = acceptance_and_residual(
-            name, drafter[row], verifier[row], tokens[row], lenience=a[row].item(), temperature=t[row].item()
-        )
-        for one, other in zip(together, alone, strict=True):
-            assert (one[row] - other).abs().max() <= 1e-12
+        alone = ruled(name, drafter[row], verifier[row], a[row].item(), t[row].item())
+        for numbers in (Target.acceptance, Target.residual):
+            one, other = numbers(together, tokens)[row], numbers(alone, tokens[row])
+            assert (one - other).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -256,7 +257,7 @@ def test_token_v3_is_not_lossless_at_its_strict_end() -> None:
     drafter, verifier = logits(3)
     q, p = distribution(drafter), distribution(verifier)
     best = p.argmax()
-    pi = target_distribution("cascade_tokenV3", drafter, verifier, lenience=0.0, temperature=1.0)
+    pi = ruled("cascade_tokenV3", drafter, verifier, 0.0, 1.0).pi()
     assert (pi - p).clamp_min(0).sum() == pytest.approx((q[best] * (1 - p[best])).item(), abs=1e-12)
 
 
@@ -264,17 +265,23 @@ def test_speed_ignores_lenience_at_temperature_0() -> None:
     for seed in range(5):
         drafter, verifier = logits(seed)
         for lenience in (0.0, 0.5, 1.0):
-            pi = target_distribution("speed", drafter, verifier, lenience=lenience, temperature=0.0)
+            pi = ruled("speed", drafter, verifier, lenience, 0.0).pi()
             assert torch.equal(pi, distribution(verifier, 0.0))
 
 
 def test_a_rejection_of_what_is_fully_trusted_has_nothing_to_draw() -> None:
     drafter, verifier = logits(1)
-    acceptance, residual = acceptance_and_residual(
-        "cascade_tokenV2", drafter, verifier, torch.tensor(2), lenience=1.0, temperature=1.0
+    target = ruled("cascade_tokenV2", drafter, verifier, 1.0, 1.0)
+    assert target.acceptance(torch.tensor(2)) == 1
+    assert not target.residual(torch.tensor(2)).any()
+    # Rounding may cause one: it then draws from the mixture, which here is q.
+    drawn = Target.draw_replacement(
+        ruled("cascade_tokenV2", drafter[None, None], verifier[None, None], 1.0, 1.0),
+        torch.tensor([[2]]),
+        torch.tensor([0]),
+        torch.tensor([0.4], dtype=torch.float64),
     )
-    assert acceptance == 1
-    assert not residual.any()
+    assert drawn == TORCH.draw(distribution(drafter), torch.tensor(0.4, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].has_lenience])

@@ -13,7 +13,7 @@ from specviz.core import gumbel
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.reference import inverse_cdf
 from specviz.core.sampling import ACCEPT, RESAMPLE, SamplingParameters, distribution, uniforms
-from specviz.core.target import acceptance_and_residual
+from specviz.core.target import target_under
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
@@ -60,9 +60,9 @@ def plainly(pair: ModelPair, run: Run, count: int) -> Iterator[tuple[int, bool, 
             proposal = None
         else:
             both = one_hot(proposal, pair.vocabulary_size), logits
-            settings = {"lenience": run.lenience, "temperature": run.temperature}
-            chance, left = acceptance_and_residual(run.method, *both, torch.tensor(proposal), **settings)
-            acceptance = chance.item()
+            target = target_under(method, *both, SamplingParameters(run.temperature), run.lenience)
+            acceptance, left = (each(torch.tensor(proposal)) for each in (target.acceptance, target.residual))
+            acceptance = acceptance.item()
             accepted = proposal == own if method.matches else coin[ACCEPT] < acceptance
             if not method.matches:
                 own = proposal if accepted else inverse_cdf(left, coin[RESAMPLE])
@@ -114,27 +114,6 @@ def test_sequences_that_join_a_shared_engine_write_their_own_texts(pair: ModelPa
         assert [run.token_ids for run in engine.generate(requests)] == [run.token_ids for run in runs]
     finally:
         engine.close()
-
-
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
-def test_lossless_decoding_of_a_one_hot_draft_is_exact(temperature: float) -> None:
-    """Law 1, by enumeration: acceptance is p of the proposal, the residual is p without it."""
-    generator = torch.Generator().manual_seed(3)
-    logits = 2 * torch.randn(6, generator=generator, dtype=torch.float64)
-    p = distribution(logits, temperature)
-    for proposal in range(6):
-        acceptance, residual = acceptance_and_residual(
-            "speed",
-            one_hot(proposal, 6),
-            logits,
-            torch.tensor(proposal),
-            lenience=0.0,
-            temperature=temperature,
-        )
-        emitted = (1 - acceptance) * residual
-        emitted[proposal] += acceptance
-        assert (emitted - p).abs().max() < 1e-12
-        assert acceptance == pytest.approx(p[proposal].item(), abs=1e-12)
 
 
 def test_greedy_text_is_that_of_generate(pair: ModelPair) -> None:

@@ -22,7 +22,9 @@ from lm_eval.tasks import TaskManager
 
 from specviz.analysis.sweep.items import Item
 from specviz.cli.main import main as shell
-from specviz.core.target import target_distribution
+from specviz.core.methods import METHODS
+from specviz.core.sampling import SamplingParameters
+from specviz.core.target import target_under
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.integrations.lm_eval import SOURCE, HarnessModel, TaskItems, load_tasks
@@ -189,7 +191,7 @@ def by_hand(
             model(input_ids=ids, use_cache=False).logits[0, -1, : pair.vocabulary_size]
             for model in (pair.drafter, pair.verifier)
         )
-        pi = target_distribution(method, q, p, lenience=lenience, temperature=temperature)
+        pi = target_under(METHODS[method], q, p, SamplingParameters(temperature), lenience).pi()
         total += pi[token].log().item()
         best &= int(pi.argmax()) == token
     return total, best

@@ -1,4 +1,4 @@
-"""A backend: the passes over a vocabulary that decoding needs: softmax, draws, largest values, and sums over a mask.
+"""A backend: the passes over a vocabulary that decoding needs: softmax, draws, largest values and sums.
 
 `Backend` defines them in torch, on any device and in any precision; `compiled` does the same faster in float32 on a CPU. A pair's
 backend is chosen when the pair is loaded. Every row's result depends on that row alone (laws 2 and 3). Knows no method and no model.
@@ -59,15 +59,19 @@ class Backend:
         top = values.topk(count, dim=-1)
         return top.values, top.indices
 
-    # ---- sum over a mask
+    # ---- sums
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of each row, [..., 1]."""
+        return total(values)
 
     def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
         """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly 0 where no token is."""
-        return total(indicator(torch.lt, score, threshold) * weights)
+        return self.total(indicator(torch.lt, score, threshold) * weights)
 
     def excess(self, left: Tensor, right: Tensor) -> Tensor:
         """The sum of max(0, left - right): [..., 1]."""
-        return total((left - right).clamp_min_(0))
+        return self.total((left - right).clamp_min_(0))
 
 
 TORCH = Backend()

@@ -41,13 +41,6 @@ def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
     return compiled_backend() or TORCH
 
 
-def backend_of(*logits: Tensor) -> Backend:
-    """The backend for logits on one device; torch if any requires a gradient."""
-    if any(each.requires_grad for each in logits):
-        return TORCH
-    return backend_for(logits[0].device, *(each.dtype for each in logits))
-
-
 class CompiledBackend(Backend):
     """`Backend` for float32 rows on a CPU, equal up to rounding: sums are in float64, those of softmax first in float32 lanes."""
 
@@ -81,32 +74,23 @@ class CompiledBackend(Backend):
         self._loops.leading(rows, values.shape[-1], most.reshape(-1, count), tokens.reshape(-1, count))
         return torch.from_numpy(most), torch.from_numpy(tokens)
 
-    def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
-        """See `Backend.mass_below`."""
-        out, rows = np.empty((*weights.shape[:-1], 1), np.float32), _rows(weights)
-        limits = _numbers(threshold.squeeze(-1), weights.shape[:-1])
-        self._loops.mass_below(_rows(score, weights.shape), limits, rows, weights.shape[-1], out.reshape(-1))
-        return torch.from_numpy(out)
-
-    def excess(self, left: Tensor, right: Tensor) -> Tensor:
-        """See `Backend.excess`."""
-        out = np.empty((*left.shape[:-1], 1), np.float32)
-        self._loops.excess(_rows(left), _rows(right, left.shape), left.shape[-1], out.reshape(-1))
+    def total(self, values: Tensor) -> Tensor:
+        """See `Backend.total`."""
+        out = np.empty((*values.shape[:-1], 1), np.float32)
+        self._loops.total(_rows(values), values.shape[-1], out.reshape(-1))
         return torch.from_numpy(out)
 
 
-def _rows(values: Tensor, shape: torch.Size | None = None) -> np.ndarray:
+def _rows(values: Tensor) -> np.ndarray:
     """Addresses [n] of the rows of `values` [..., V], strided or not; valid while `values` lives.
 
     Raises:
         TypeError: they are not float32 on a CPU.
-        ValueError: their shape is not `shape`, or the numbers of a row are not contiguous.
+        ValueError: the numbers of a row are not contiguous.
     """
     if values.dtype is not torch.float32 or not values.is_cpu:
         raise TypeError(f"compiled loops read float32 on a CPU, not {values.dtype} on {values.device}")
     *lead, size = values.shape
-    if shape is not None and values.shape != shape:
-        raise ValueError(f"rows of shape {tuple(values.shape)} stand beside rows of shape {tuple(shape)}")
     if size != 1 and values.stride(-1) != 1:
         raise ValueError(f"the numbers of a row lie {values.stride(-1)} apart: make the tensor contiguous")
     return values.data_ptr() + _offsets(tuple(lead), values.stride()[:-1])

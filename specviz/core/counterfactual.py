@@ -57,16 +57,16 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
         if (score := _token_score(method)) is None:
             continue
         if method is not own.method:
-            deferred = Target.of(method, b, method.default_lenience).deferred
-            assert deferred is not None
-            found["deferred", method.name] = deferred.squeeze(-1)
+            deferral = Target.of(method, b, method.default_lenience).deferral
+            assert deferral is not None
+            found["deferred", method.name] = deferral.deferred.squeeze(-1)
         if method.critical_lenience and ("crossing", score) not in found:
             # The token is rejected once the threshold falls to this score.
             found["crossing", score] = _crossing(getattr(b, score[1]), b.q, share, found[score])
-    if own.judges_tokens and own.score is not None and own.threshold is not None:
+    if own.deferral is not None and own.deferral.judges_tokens:
         # The largest score that is not trusted, and the smallest that is.
-        below = own.score < own.threshold
-        ends = own.score.where(below, -math.inf).amax(-1), own.score.where(~below, math.inf).amin(-1)
+        score, below = own.deferral.score, own.deferral.score < own.deferral.threshold
+        ends = score.where(below, -math.inf).amax(-1), score.where(~below, math.inf).amin(-1)
         found["nearest"] = torch.stack(ends, -1)
     return found
 

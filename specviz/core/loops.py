@@ -172,37 +172,17 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
 
 
 @_helper
-def _weigh_known(
-    row: Array, known: Array, top: Any, temperature: float, lanes: Array, some: Array, out: Array
-) -> Any:
-    """`_weigh` if only the `known` tokens, ascending, have logits: `out` [V] is 0 elsewhere. Same bits as `_weigh` of the result of `spread`.
-
-    `lanes` [BLOCK] and `some` [m] are overwritten.
-    """
-    _fill(lanes, _ZERO)
-    _fill(out, _ZERO)
-    _exponentials(array_part(row, 0, known.size), top, _f4(1 / temperature), some)
-    for j in range(known.size):
-        token = known[j]
-        lanes[token % BLOCK] += some[j]
-        out[token] = some[j]
-    total = 0.0
-    for j in range(BLOCK):
-        total += lanes[j]
-    return _f4(1 / total)
+def _spread(logits: int, known: int, count: int, found: Array) -> None:
+    tokens, some = _tokens(known, count), _row(logits, count if count else found.size)
+    _fill(found, -np.inf)
+    for j in range(some.size):
+        found[tokens[j] if count else j] = some[j]
 
 
 @_compile("void(i8, i8, i8, i8, i8)")
 def spread(logits: int, known: int, count: int, out: int, size: int) -> None:
     """Expands a row of logits to all `size` tokens, with -inf for those that are not known. Arguments as for `sample`."""
-    row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
-    if count == 0:
-        for j in range(size):
-            found[j] = row[j]
-        return
-    _fill(found, -np.inf)
-    for j in range(count):
-        found[tokens[j]] = row[j]
+    _spread(logits, known, count, _row(out, size))
 
 
 @_helper
@@ -251,17 +231,15 @@ def sample(
     `size` tokens have one.
     """
     lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
-    row, found, tokens = _row(logits, count if count else size), _row(out, size), _tokens(known, count)
+    row, found = _row(logits, size), _row(out, size)
+    if count:
+        row = np.empty(size, _f4)
+        _spread(logits, known, count, row)
     top, total, scale = _largest(row), 0.0, _ONE
     if temperature > 0 or confident:
-        divisor = temperature if temperature > 0 else 1.0
-        if count:
-            scale = _weigh_known(row, tokens, top, divisor, lanes, np.empty(count, _f4), found)
-        else:
-            scale = _weigh(row, top, divisor, lanes, found)
+        scale = _weigh(row, top, temperature if temperature > 0 else 1.0, lanes, found)
     if temperature == 0:
-        best = _first(row, top)
-        token = tokens[best] if count else best
+        token = _first(row, top)
         _fill(found, _ZERO)
         found[token] = _ONE
         return token, scale
@@ -285,33 +263,15 @@ def draw(weights: Array, size: int, uniform: Array, tokens: Array) -> None:
         tokens[i] = _draw(row, blocks, uniform[i])
 
 
-@_compile("void(i8[::1], f4[::1], i8[::1], i8, f4[::1])")
-def mass_below(scores: Array, thresholds: Array, weights: Array, size: int, out: Array) -> None:
-    """The weight [n] of tokens whose score [n] is below a threshold [n]."""
-    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
-    for i in range(len(weights)):
-        score, weight, threshold, total = _row(scores[i], size), _row(weights[i], size), thresholds[i], 0.0
+@_compile("void(i8[::1], i8, f4[::1])")
+def total(values: Array, size: int, out: Array) -> None:
+    """The sum [n] of `values` [n]."""
+    lanes = np.empty(BLOCK // 2)
+    for i in range(len(values)):
+        row, found = _row(values[i], size), 0.0
         for start in range(0, size, BLOCK):
-            block, own = array_part(score, start, BLOCK), array_part(weight, start, BLOCK)
-            for j in range(own.size):
-                part[j] = own[j] if block[j] < threshold else _ZERO
-            total += _block_sum(array_part(part, 0, own.size), lanes)
-        out[i] = total
-
-
-@_compile("void(i8[::1], i8[::1], i8, f4[::1])")
-def excess(left: Array, right: Array, size: int, out: Array) -> None:
-    """The sum [n] of max(0, left - right), each [n]."""
-    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
-    for i in range(len(left)):
-        own, other, total = _row(left[i], size), _row(right[i], size), 0.0
-        for start in range(0, size, BLOCK):
-            block, less = array_part(own, start, BLOCK), array_part(other, start, BLOCK)
-            for j in range(block.size):
-                more = block[j] - less[j]
-                part[j] = _ZERO if more < 0 else more
-            total += _block_sum(array_part(part, 0, block.size), lanes)
-        out[i] = total
+            found += _block_sum(array_part(row, start, BLOCK), lanes)
+        out[i] = found
 
 
 @_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specviz.core import gumbel
 from specviz.core.backend import indicator, mixture, total
-from specviz.core.compiled import backend_of
+from specviz.core.compiled import backend_for
 from specviz.core.distributions import Distributions, Positions
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
@@ -40,12 +41,31 @@ class Verdict:
     resampled: Tensor
 
 
+class Deferral(NamedTuple):
+    """What a deferral rule says of some positions: a token is trusted where score >= threshold.
+
+    Attributes:
+        score: [..., V] where each token is judged, [..., 1] where the drafter is trusted as a whole.
+        threshold: [..., 1].
+        deferred: the mass of q on tokens that are not trusted, [..., 1].
+    """
+
+    score: Tensor
+    threshold: Tensor
+    deferred: Tensor
+
+    @property
+    def judges_tokens(self) -> bool:
+        """Whether the rule trusts token by token."""
+        return self.score.shape[-1] > 1
+
+
 @dataclass(frozen=True)
 class Target:
     """The distribution that a method decodes towards at some positions, with acceptance and residual. Built by `Target.of`.
 
     A deferral rule emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it: accept v with min(1, pi(v)/q(v)),
-    otherwise draw from the residual max(0, pi - q), normalised. `deferred` [..., 1] is the mass of q on tokens that are not trusted.
+    otherwise draw from the residual max(0, pi - q), normalised.
     Other methods accept by a ratio of their own and draw from max(0, share·p - q): pi is the result. Values of single tokens
     need no pass over the vocabulary, except for pi of a ratio that is not lossless.
     """
@@ -53,9 +73,7 @@ class Target:
     method: Method
     distributions: Distributions
     lenience: Number
-    score: Tensor | None = None
-    threshold: Tensor | None = None
-    deferred: Tensor | None = None
+    deferral: Deferral | None = None
 
     @staticmethod
     def of(method: Method, distributions: Distributions, lenience: Number) -> Target:
@@ -68,12 +86,7 @@ class Target:
             deferred = indicator(torch.lt, score, threshold)
         else:
             deferred = distributions.backend.mass_below(score, threshold, distributions.q)
-        return Target(method, distributions, lenience, score, threshold, deferred)
-
-    @property
-    def judges_tokens(self) -> bool:
-        """Whether the rule trusts token by token."""
-        return self.score is not None and self.score.shape[-1] > 1
+        return Target(method, distributions, lenience, Deferral(score, threshold, deferred))
 
     @property
     def _own(self) -> Tensor:
@@ -104,10 +117,12 @@ class Target:
         if not (self.method.drafts and self.method.verifies) or self.is_lossless:
             return _of(self._own, tokens)
         q, p = _of(self.distributions.q, tokens), _of(self.distributions.p, tokens)
-        if self.score is None or self.threshold is None or self.deferred is None:
+        if self.deferral is None:
             return q * self._by_ratio(tokens) + self._resampled(q, p)
-        score = _of(self.score, tokens) if self.judges_tokens else self.score
-        return mixture(q, p, score, self.threshold, self.deferred)
+        score, threshold, deferred = self.deferral
+        return mixture(
+            q, p, _of(score, tokens) if self.deferral.judges_tokens else score, threshold, deferred
+        )
 
     @cached_property
     def is_lossless(self) -> bool:
@@ -175,18 +190,14 @@ class Target:
 
     # ---- the residual
 
-    def _mixture_parts(self, rejected: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Score [..., V], threshold and share [..., 1] of the `mixture` m such that max(0, m - q) is the residual of `rejected` [...]."""
-        q = self.distributions.q
-        if self.score is None or self.threshold is None or self.deferred is None:
-            if self.method.share_of is None or rejected is None:
-                share = torch.ones_like(q[..., :1])
-            else:
-                share = self._share(rejected.unsqueeze(-1))
-            return q, torch.full_like(share, torch.inf), share
-        if self.judges_tokens:
-            return self.score, self.threshold, self.deferred
-        return q, torch.where(self.deferred > 0, torch.inf, -torch.inf), self.deferred
+    def _mixture(self, rejected: Tensor | None) -> Tensor:
+        """The m [..., V] such that max(0, m - q) is the residual of `rejected` [...]."""
+        q, p = self.distributions.q, self.distributions.p
+        if self.deferral is not None:
+            return mixture(q, p, *self.deferral)
+        return (
+            p if self.method.share_of is None or rejected is None else p * self._share(rejected.unsqueeze(-1))
+        )
 
     def residual(self, rejected: Tensor | None = None) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
@@ -206,19 +217,17 @@ class Target:
         elif rejected is None and self.method.share_of is not None:
             mass = self._resampled(q, p)
         else:
-            mass = (mixture(q, p, *self._mixture_parts(rejected)) - q).clamp_min_(0)
+            mass = (self._mixture(rejected) - q).clamp_min_(0)
         whole = total(mass)
         return mass / torch.where(whole > 0, whole, 1.0)
 
-    def draw_replacement(self, tokens: Tensor, step: Tensor, uniform: Tensor) -> Tensor:
-        """Replacements [B] of the token at one `step` [B] of each row of `tokens` [B, K], drawn from the residual at `uniform` [B].
+    def draw_replacement(self, rejected: Tensor, uniform: Tensor) -> Tensor:
+        """Replacements [...] of `rejected` tokens [...], drawn from the residual at `uniform` [...].
 
         From the mixture if the residual has no mass, which only rounding can cause.
         """
-        parts = self.distributions.q, self.distributions.p, *self._mixture_parts(tokens)
-        q, *others = (each[steps(len(step), step.device), step] for each in parts)
-        weights = mixture(q, *others)
-        residual = (weights - q).clamp_min_(0)
+        weights = self._mixture(rejected)
+        residual = (weights - self.distributions.q).clamp_min_(0)
         return self.distributions.backend.draw(residual + weights * (total(residual) <= 0), uniform)
 
     # ---- the verdict
@@ -248,7 +257,8 @@ class Target:
         accepted = passed.cumprod(-1).sum(-1)
         last = torch.minimum(accepted, counts - 1)
         if drawn is None:
-            resampled = self.draw_replacement(tokens, last, at(resample_coins, last))
+            where = steps(len(last), last.device), last
+            resampled = self.select(where).draw_replacement(tokens[where], resample_coins[where])
         else:
             resampled = at(drawn, last)
         return Verdict(acceptance, accepted, last, resampled)
@@ -283,10 +293,10 @@ class Target:
 
     def deferral_test(self, tokens: Tensor) -> tuple[Tensor, Tensor] | None:
         """Score [...] and threshold [...] of `tokens` [...]: trusted where score >= threshold. None without a rule."""
-        if self.score is None or self.threshold is None:
+        if self.deferral is None:
             return None
-        score = at(self.score, tokens) if self.judges_tokens else self.score.squeeze(-1)
-        return score, self.threshold.squeeze(-1)
+        score, threshold, _ = self.deferral
+        return at(score, tokens) if self.deferral.judges_tokens else score.squeeze(-1), threshold.squeeze(-1)
 
     def select(self, where: Positions) -> Target:
         """The target at some positions only, [n]; the rule is applied to them anew."""
@@ -340,7 +350,7 @@ def target_under(
         drafter_logits,
         verifier_logits,
         *method.sampling(asked, lenience),
-        backend=backend_of(drafter_logits, verifier_logits),
+        backend=backend_for(drafter_logits.device, drafter_logits.dtype, verifier_logits.dtype),
         greedy_drafts=greedy_drafts or method.greedy_drafts,
     )
     return Target.of(method, distributions, lenience)

@@ -71,10 +71,7 @@ class Outcome:
 
 
 def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """The values of a decision to read back, by name: [B, ...] each.
-
-    Those that explain positions are for the examined ones only, [n, ...]; `explained` [B] is the index of each sequence's first.
-    """
+    """The values of a decision to read back, by name: [B, ...] each, or [B, K, ...] where each position has its own."""
     method, target, tokens = decision.method, decision.target, decision.tokens
     records = any(each.records for each in decision.sequences)
     found = dict[Any, Tensor]()
@@ -109,15 +106,14 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
 
 def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """The most probable tokens at the examined positions of inspected sequences, and what `what_if` reads there.
+    """The most probable tokens at the examined positions of inspected sequences, and what `what_if` reads there; elsewhere 0.
 
     At temperature 0, the most probable under q1 and p1 in place of q and p.
     """
-    method, tokens = decision.method, decision.tokens
-    where, begins = _examined(decision)
-    part, found = decision.target.select(where), dict[Any, Tensor](explained=begins)
+    method, tokens, where = decision.method, decision.tokens, _examined(decision)
+    part = decision.target.select(where)
 
-    def leading(values: Tensor) -> tuple[Tensor, Tensor]:
+    def leading(values: Tensor) -> tuple[Tensor, ...]:
         return backend.leading(values, min(decision.inspect, values.shape[-1]))
 
     most = {"pi": leading(part.pi())}
@@ -126,15 +122,22 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         if runs:
             most[name] = leading(getattr(part.distributions, name))
             if greedy.any():  # q and p are one-hot there
-                rows, at_1 = greedy.to(begins.device)[where[0], None], getattr(part.distributions, f"{name}1")
+                rows, at_1 = (
+                    greedy.to(where[0].device)[where[0], None],
+                    getattr(part.distributions, f"{name}1"),
+                )
                 both = zip(leading(at_1), most[name], strict=True)
-                most[name] = tuple(torch.where(rows, *each) for each in both)  # type: ignore[assignment]
+                most[name] = tuple(torch.where(rows, *each) for each in both)
+    found: dict[Any, Tensor] = {}
     for name, (probabilities, ids) in most.items():
-        found[f"top_{name}"], found[f"top_{name}_ids"] = probabilities, ids
+        found |= {f"top_{name}": probabilities, f"top_{name}_ids": ids}
     if tokens is not None and decision.verdict is not None:
         read = readings(part, tokens[where], decision.coins[where])
         found |= {("read", key): each for key, each in read.items()}
-    return found
+    shape = decision.coins.shape
+    return {
+        name: each.new_zeros(*shape, *each.shape[1:]).index_put_(where, each) for name, each in found.items()
+    }
 
 
 def _kept_by_block(decision: Decision) -> Tensor:
@@ -149,26 +152,20 @@ def _kept_by_block(decision: Decision) -> Tensor:
     return found
 
 
-def _examined(decision: Decision) -> tuple[Positions, Tensor]:
-    """The examined positions of inspected sequences, and the index of each sequence's first among them, [B].
-
-    All positions, if one model runs alone or the host would have to wait.
-    """
-    verdict, tokens = decision.verdict, decision.tokens
-    if verdict is None or tokens is None or not tokens.is_cpu:
+def _examined(decision: Decision) -> Positions:
+    """The examined positions of inspected sequences; all positions, if one model runs alone or the host would have to wait."""
+    if decision.verdict is None or not decision.coins.is_cpu:
         return every_position(decision)
     inspected = torch.tensor([each.request.inspect > 0 for each in decision.sequences])
-    examined = (steps(tokens.shape[1], tokens.device) <= verdict.last[:, None]) & inspected[:, None]
-    numbers = examined.sum(1)
-    return examined.nonzero(as_tuple=True), numbers.cumsum(0) - numbers
+    examined = steps(decision.coins.shape[1], decision.coins.device) <= decision.verdict.last[:, None]
+    return (examined & inspected[:, None]).nonzero(as_tuple=True)
 
 
-def every_position(decision: Decision) -> tuple[Positions, Tensor]:
-    """All positions of a decision, and the index of each sequence's first among them, [B]."""
-    device, count = decision.coins.device, len(decision.lengths)
-    width = 1 if decision.tokens is None else decision.tokens.shape[1]
-    index = steps(count * width, device)
-    return (index // width, index % width), steps(count, device) * width
+def every_position(decision: Decision) -> Positions:
+    """All positions of a decision."""
+    count, width = decision.coins.shape
+    index = steps(count * width, decision.coins.device)
+    return index // width, index % width
 
 
 def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
@@ -201,8 +198,8 @@ class _Readout:
     """One sequence's part of the values read back."""
 
     def __init__(self, decision: Decision, values: dict[Any, Any], row: int) -> None:
-        self._decision, self._values, self._row = decision, values, row
-        self._sequence = decision.sequences[row]
+        self._decision, self._row, self._sequence = decision, row, decision.sequences[row]
+        self._values = {name: of_rows[row] for name, of_rows in values.items()}
         self._drafted = self._accepted = decision.lengths[row]
         if decision.verdict is not None:
             self._accepted = int(self._number("accepted"))
@@ -218,11 +215,10 @@ class _Readout:
         sequence = self._sequence
         ids: list[int] = []
         for step in range(min(self._accepted + 1, max(self._drafted, 1))):
-            ids.append(
-                int(self._number("draft", step) if step < self._accepted else self._number("resampled"))
-            )
+            drawn = self._number("draft", step) if step < self._accepted else self._number("resampled")
+            ids.append(int(drawn))
             for name in ("q", "p"):
-                self._optional(name, step, 0)  # raises where it is not finite
+                self._number(name, step, 0)  # raises where it is not finite
             if ids[-1] in sequence.eos_token_ids:
                 break
         outcome = Outcome(
@@ -240,10 +236,16 @@ class _Readout:
 
     def _round(self, outcome: Outcome, seconds: Seconds) -> Round:
         sequence, method = self._sequence, self._sequence.method
-        index = len(sequence.run.rounds)
+        kept = self._number("kept_by_block")  # by block verification: none after the end of the text
+        if kept is not None:
+            ends = (
+                step + 1 for step in range(int(kept)) if self._number("draft", step) in sequence.eos_token_ids
+            )
+            kept = next(ends, int(kept)) if kept >= 0 else None
         drafted = [
             (int(self._number("draft", step)), self._number("q", step, 0)) for step in range(self._drafted)
         ]
+        index = len(sequence.run.rounds)
         return Round(
             index=index,
             draft_length=self._decision.lengths[self._row],
@@ -254,25 +256,28 @@ class _Readout:
             drafter_seconds=seconds.drafter if method.drafts else 0.0,
             verifier_seconds=seconds.verifier if method.verifies else 0.0,
             tokens=[self._token(token, step, index) for step, token in enumerate(outcome.token_ids)],
-            kept_by_block=self._kept_by_block(),
+            kept_by_block=kept,
         )
-
-    def _kept_by_block(self) -> int | None:
-        """Draft tokens that block verification would keep, none after the end of the text; None if that is unknown."""
-        if "kept_by_block" not in self._values or (kept := int(self._number("kept_by_block"))) < 0:
-            return None
-        ends = (
-            step + 1 for step in range(kept) if self._number("draft", step) in self._sequence.eos_token_ids
-        )
-        return next(ends, kept)
 
     def _token(self, token: int, step: int, index: int) -> Token:
         sequence, accepted = self._sequence, step < self._accepted
         position = len(sequence.ids) + step
-        coin = self._optional("coin", step)
+        coin = self._number("coin", step)
         if coin is None:
             coin = float(sequence.coins[position, ACCEPT])
+        acceptance, score = self._number("acceptance", step), self._number("score", step)
         own = 0 if accepted else -1  # index of the draft token's values, or of the resampled one's
+        draft = rule = what_if = None
+        if self._drafted and not accepted:
+            rejected = int(self._number("draft", step))
+            its = (self._number(name, step, 0) for name in ("q", "p", "pi"))
+            draft = Draft(rejected, sequence.labels(rejected), *its)
+        if score is not None:
+            threshold = self._number("threshold", step)
+            rule = RuleTest(score, threshold, score >= threshold)
+        # A round in which a lookup found no draft token is not compared with other methods.
+        if sequence.run.alternatives and acceptance is not None:
+            what_if = self._what_if(step, acceptance, coin, accepted)
         return Token(
             id=token,
             text=sequence.text_of(token, position),
@@ -281,55 +286,32 @@ class _Readout:
             round=index,
             accepted=accepted,
             special=token in sequence.labels.special,
-            draft=None if accepted or not self._drafted else self._rejected(step),
-            q=self._optional("q", step, own),
-            p=self._optional("p", step, own),
+            draft=draft,
+            q=self._number("q", step, own),
+            p=self._number("p", step, own),
             pi=self._number("pi", step, own),
-            acceptance=self._optional("acceptance", step),
-            coin=coin if "acceptance" in self._values else None,
-            rule=self._rule_test(step),
-            top=self._top(step) if sequence.request.inspect else None,
-            what_if=self._what_if(step, coin, accepted) if self._explains else None,
+            acceptance=acceptance,
+            coin=None if acceptance is None else coin,
+            rule=rule,
+            top=Top(*(self._most_likely(name, step) for name in ("q", "p", "pi")))
+            if sequence.request.inspect
+            else None,
+            what_if=what_if,
         )
 
-    def _rejected(self, step: int) -> Draft:
-        token = int(self._number("draft", step))
-        q, p, pi = (self._number(name, step, 0) for name in ("q", "p", "pi"))
-        return Draft(token, self._sequence.labels(token), q, p, pi)
-
-    def _rule_test(self, step: int) -> RuleTest | None:
-        if "score" not in self._values:
+    def _most_likely(self, name: str, step: int) -> list[Likely] | None:
+        if f"top_{name}" not in self._values:
             return None
-        score, threshold = self._number("score", step), self._number("threshold", step)
-        return RuleTest(score, threshold, score >= threshold)
+        ids, probabilities = (self._values[f"top_{name}{part}"][step] for part in ("_ids", ""))
+        likely = list(zip(map(int, ids), probabilities, strict=True))[: self._sequence.request.inspect]
+        return [Likely(token, self._sequence.labels(token), value) for token, value in likely if value > 0]
 
-    def _explained(self, name: str, step: int) -> Any:
-        """A value that explains the position of that step, by name."""
-        return self._values[name][int(self._values["explained"][self._row]) + step]
-
-    def _top(self, step: int) -> Top:
-        def most_likely(name: str) -> list[Likely] | None:
-            if f"top_{name}" not in self._values:
-                return None
-            ids, values = (self._explained(f"top_{name}{part}", step) for part in ("_ids", ""))
-            likely = list(zip(map(int, ids), values, strict=True))[: self._sequence.request.inspect]
-            return [
-                Likely(token, self._sequence.labels(token), value) for token, value in likely if value > 0
-            ]
-
-        return Top(most_likely("q"), most_likely("p"), most_likely("pi"))
-
-    def _what_if(self, step: int, coin: float, accepted: bool) -> WhatIf:
-        method, index = self._sequence.method, int(self._values["explained"][self._row]) + step
-        read = {name[1]: values[index] for name, values in self._values.items() if name[0] == "read"}
-        others, flips = what_if(method, read, self._number("acceptance", step), coin)
+    def _what_if(self, step: int, acceptance: float, coin: float, accepted: bool) -> WhatIf:
+        method = self._sequence.method
+        read = {name[1]: of_steps[step] for name, of_steps in self._values.items() if name[0] == "read"}
+        others, flips = what_if(method, read, acceptance, coin)
         same = None if accepted else same_residual(method, read, self._sequence.lenience)
         return WhatIf(others, flips, same)
-
-    @property
-    def _explains(self) -> bool:
-        """Whether the round compares the run's method with others: it does not where a lookup found no draft token."""
-        return bool(self._sequence.run.alternatives) and self._decision.verdict is not None
 
     def _keep_logits(self, count: int) -> None:
         decision = self._decision
@@ -340,13 +322,14 @@ class _Readout:
             if logits is not None:
                 self._sequence.logits[name].append(logits[self._row, :count].to("cpu", copy=True))
 
-    def _number(self, name: str, *step: int) -> float:
-        """A number by name, and by step where there is one per draft token.
+    def _number(self, name: str, *step: int) -> Any:
+        """A number by name, and by step where there is one per draft token; None where there is none of that name.
 
         Raises:
             EngineError: it is not finite.
         """
-        value: Any = self._values[name][self._row]
+        if (value := self._values.get(name)) is None:
+            return None
         for each in step:
             value = value[each]
         if not math.isfinite(value):
@@ -355,6 +338,3 @@ class _Readout:
                 "load the pair with dtype float32."
             )
         return float(value)
-
-    def _optional(self, name: str, *step: int) -> float | None:
-        return self._number(name, *step) if name in self._values else None

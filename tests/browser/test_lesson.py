@@ -364,14 +364,15 @@ def six_words(state: dict[str, Any], coins: Tensor) -> dict[str, Any]:
             (throw(ruling, coins) != throw(ruled({**state, "method": "speed", "lenience": 0}), coins)).sum()
         ),
     }
-    if ruling.score is not None and ruling.threshold is not None:
-        trusted = (ruling.score >= ruling.threshold - 1e-12).expand(6)
+    if ruling.deferral is not None:
+        score, threshold, _ = ruling.deferral
+        trusted = (score >= threshold - 1e-12).expand(6)
         found |= {
-            "threshold": float(ruling.threshold),
+            "threshold": float(threshold),
             "trusted": ", ".join(word for word, yes in zip(WORDS, trusted, strict=True) if yes),
         }
-        if ruling.score.shape[-1] == 1:
-            found["score"] = float(ruling.score)
+        if score.shape[-1] == 1:
+            found["score"] = float(score)
     return found
 
 

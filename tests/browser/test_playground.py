@@ -69,7 +69,7 @@ def test_custom_rules_agree_with_python(rules: Callable[[list[Any]], list[dict[s
     assert {any(ruling["trusted"]) for ruling in found} == {True, False}
     for case, ruling in zip(cases, found, strict=True):
         target = check_ruling(ruling, case, case["rule"]["expression"])
-        trusted = (target.score >= target.threshold).expand(len(WORDS))
+        trusted = (target.deferral.score >= target.deferral.threshold).expand(len(WORDS))
         assert list(map(bool, ruling["trusted"])) == trusted.tolist(), case
 
 

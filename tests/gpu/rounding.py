@@ -47,8 +47,8 @@ def margin(engine: Engine, request: Request, index: int) -> float:
         margins.append(_to_boundary(ruling.residual(proposal), u[RESAMPLE]))
     if ruling.method.drafts and ruling.method.verifies:
         margins.append(float((ruling.acceptance(proposal) - u[ACCEPT]).abs()))
-    if ruling.score is not None:
-        margins.append(float((ruling.score - ruling.threshold).abs().min()))
+    if ruling.deferral is not None:
+        margins.append(float((ruling.deferral.score - ruling.deferral.threshold).abs().min()))
     return min(margins)
 
 

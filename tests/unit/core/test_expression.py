@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specviz.core.distributions import Distributions
-from specviz.core.expression.syntax import MAX_CHARACTERS, MAX_WORK, Level, parse, typeset
+from specviz.core.expression.syntax import MAX_CHARACTERS, MAX_WORK, parse, typeset
 from specviz.core.expression.tensors import compile_rule
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, OWN_RULE, get_method, register_method
@@ -107,33 +106,21 @@ def test_what_is_no_number_somewhere_holds_nowhere_there_and_pi_stays_a_distribu
         assert pi.min() >= 0
 
 
-class _Held(TorchDispatchMode):
-    """Counts how many vocabularies' worth of new tensors are held at once, and operations on whole ones."""
+class _Passes(TorchDispatchMode):
+    """Counts the operations that make a whole vocabulary of new numbers."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.size, self.held, self.most, self.passes = size, 0, 0, 0
+        self.size, self.count = size, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
-        if isinstance(found, torch.Tensor) and found.untyped_storage().size() >= 4 * self.size:
-            self.passes += 1
-            weight = found.untyped_storage().size() / (4 * self.size)
-            if not any(
-                isinstance(a, torch.Tensor) and a.data_ptr() == found.data_ptr()
-                for a in (*args, *(kwargs or {}).values())
-            ):
-                self.held += weight
-                self.most = max(self.most, self.held)
-                weakref.finalize(found, self._free, weight)
+        self.count += isinstance(found, torch.Tensor) and found.numel() >= self.size
         return found
-
-    def _free(self, weight: float) -> None:
-        self.held -= weight
 
 
 def test_no_rule_takes_more_than_its_share() -> None:
-    """200 hostile rules: refused with a sentence, or computed in few passes over the vocabulary and little memory; no time is measured."""
+    """200 hostile rules: refused with a sentence, or computed in few passes over the vocabulary; no time is measured."""
     size, refused = 49152, 0
     logits = torch.randn(2, 1, size)
     for rule in hostile_rules(200):
@@ -147,11 +134,10 @@ def test_no_rule_takes_more_than_its_share() -> None:
         assert method.test.work <= MAX_WORK
         b = Distributions(logits[0], logits[1], 0.7)
         _ = b.q, b.p, b.q1, b.p1
-        with _Held(size) as held:
+        with _Passes(size) as passes:
             score, threshold = method.rule(b, 0.3)
             assert not threshold.isnan().any()
-        assert held.most <= 16, rule
-        assert held.passes <= 4 * MAX_WORK, rule
+        assert passes.count <= 4 * MAX_WORK, rule
         assert score.shape[-1] in (1, size)
     assert 50 <= refused <= 150
 
@@ -215,9 +201,3 @@ def test_a_method_is_one_row_of_the_registry(monkeypatch: pytest.MonkeyPatch) ->
     ):
         with pytest.raises(RequestError, match=words):
             register_method(bad)
-
-
-def test_levels_are_told_apart() -> None:
-    assert parse("a > 0.5").level is Level.SETTING
-    assert parse("max q1 > a").level is Level.WHOLE
-    assert parse("q(v) > a").level is Level.TOKEN

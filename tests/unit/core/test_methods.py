@@ -241,12 +241,9 @@ def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str, backend: 
                     ruling.pi(mine[..., None]),
                     ruling.pi(),
                     ruling.residual(mine),
+                    ruling.draw_replacement(mine, torch.full(shape, 0.4, dtype=torch.float64)),
                 ]
-                first = torch.zeros(shape[0], dtype=torch.int64)
-                drawn = ruling.draw_replacement(mine, first, torch.full(shape[:1], 0.4, dtype=torch.float64))
-                found.append(
-                    [drawn[0], *(number[0, 0] for number in [*numbers, *(ruling.deferral_test(mine) or ())])]
-                )
+                found.append([number[0, 0] for number in [*numbers, *(ruling.deferral_test(mine) or ())]])
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:
@@ -275,13 +272,8 @@ def test_a_rejection_of_what_is_fully_trusted_has_nothing_to_draw() -> None:
     assert target.acceptance(torch.tensor(2)) == 1
     assert not target.residual(torch.tensor(2)).any()
     # Rounding may cause one: it then draws from the mixture, which here is q.
-    drawn = Target.draw_replacement(
-        ruled("cascade_tokenV2", drafter[None, None], verifier[None, None], 1.0, 1.0),
-        torch.tensor([[2]]),
-        torch.tensor([0]),
-        torch.tensor([0.4], dtype=torch.float64),
-    )
-    assert drawn == TORCH.draw(distribution(drafter), torch.tensor(0.4, dtype=torch.float64))
+    coin = torch.tensor(0.4, dtype=torch.float64)
+    assert target.draw_replacement(torch.tensor(2), coin) == TORCH.draw(distribution(drafter), coin)
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].has_lenience])

@@ -19,25 +19,6 @@ def test_draw_is_the_inverse_cdf() -> None:
         assert TORCH.draw(probabilities, torch.tensor(uniform, dtype=torch.float64)) == token
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_draw_never_takes_a_token_of_probability_zero(dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.rand(64, 5000, generator=generator, dtype=dtype)
-    weights[:, ::3] = 0
-    weights[:, -7:] = 0
-    probabilities = weights / weights.sum(-1, keepdim=True)
-    for uniform in (0.0, 0.5, 1 - 2**-53):
-        tokens = TORCH.draw(probabilities, torch.full((64,), uniform, dtype=torch.float64))
-        assert (probabilities.gather(1, tokens[:, None]) > 0).all()
-
-
-def test_draw_follows_the_probabilities() -> None:
-    probabilities = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    coins = uniforms(7, 0, 40_000)[:, 0]
-    counts = torch.bincount(TORCH.draw(probabilities.expand(40_000, 4), coins), minlength=4) / 40_000
-    assert (counts - probabilities).abs().max() < 0.01
-
-
 def test_coins_of_a_position_depend_on_seed_and_position_alone() -> None:
     """Law 4: same coins."""
     table = uniforms(5, 0, 300)

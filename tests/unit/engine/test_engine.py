@@ -62,52 +62,55 @@ def check_against_reference(
         assert (token.draft.id if token.draft else None) == step.draft
         for name in ("acceptance", "coin", "q", "p", "pi"):
             assert getattr(token, name) == pytest.approx(getattr(step, name), abs=tolerance), name
+        if token.acceptance is not None and token.coin is not None:
+            assert token.accepted == (token.coin < token.acceptance)
 
 
-@pytest.mark.parametrize(("temperature", "penalty"), [(0.0, 1.3), (0.7, 1.0), (1.0, 1.0), (1.0, 0.8)])
+@pytest.mark.parametrize(
+    ("temperature", "penalty", "greedy"), [(0.0, 1.3, False), (0.7, 0.8, True), (1.0, 1.0, False)]
+)
 def test_texts_verdicts_and_numbers_are_those_of_a_plain_recomputation(
-    pair: ModelPair, temperature: float, penalty: float
+    pair: ModelPair, temperature: float, penalty: float, greedy: bool
 ) -> None:
-    """Laws 2, 3 and 7: for every method and every K, all in one batch, with and without inspection."""
-    common: dict[str, Any] = {"prompt": PROMPT, "temperature": temperature, "repetition_penalty": penalty}
-    requests = [
-        Request(**common, method=method, seed=seed, draft_length=k, inspect=2 * (k == 3), max_new_tokens=12)
-        for seed, method in enumerate(METHODS)
-        for k in (1, 2, 3, 5, 8, 16, "auto")
-    ]
-    steps: dict[str, list[Decision]] = {}
-    for run in Engine(pair, max_sequences=64).generate(requests):
-        if run.method not in steps:
-            steps[run.method] = reference(pair, run, 12)
-        check_against_reference(pair, run, steps[run.method])
-    assert sum(len({step.accepted for step in own}) == 2 for own in steps.values()) > len(METHODS) / 2
-
-
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_greedy_drafts_are_those_of_a_plain_recomputation(pair: ModelPair, temperature: float) -> None:
-    """Laws 2, 3 and 7: for every method and K, in one batch with sequences that draw their drafts, and whatever is truncated."""
-    common: dict[str, Any] = {"prompt": PROMPT, "temperature": temperature, "max_new_tokens": 10}
+    """Laws 2, 3 and 7: for every method and K, in one batch, inspected and not, with greedy drafts beside drawn ones."""
     requests = [
         Request(
-            **common, method=method, seed=seed, draft_length=k, inspect=2 * (k == 3), greedy_drafts=greedy
+            prompt=PROMPT,
+            temperature=temperature,
+            repetition_penalty=penalty,
+            method=method,
+            seed=seed,
+            draft_length=k,
+            inspect=2 * (k == 3),
+            greedy_drafts=own,
+            max_new_tokens=10,
         )
         for seed, method in enumerate(METHODS)
-        for k in (1, 2, 3, 5, 8)
-        for greedy in (True, False)
+        for k in (1, 3, 8, "auto")
+        for own in ((True, False) if greedy else (False,))
     ]
-    cut = [
-        Request(**common, method="speed", greedy_drafts=True, top_k=5, top_p=0.9, draft_length=k)
-        for k in (1, 5)
-    ]
-    *runs, one, other = Engine(pair, max_sequences=64).generate([*requests, *cut])
-    assert one.token_ids == other.token_ids
     steps: dict[tuple[str, bool], list[Decision]] = {}
-    for run in runs:
+    for run in Engine(pair, max_sequences=64).generate(requests):
         key = run.method, run.greedy_drafts
         steps[key] = steps.get(key) or reference(pair, run, 10)
         check_against_reference(pair, run, steps[key])
         if run.greedy_drafts:
             assert {proposal.q for each in run.rounds for proposal in each.proposals} <= {1.0}
+    assert sum(len({step.accepted for step in own}) == 2 for own in steps.values()) > len(METHODS) / 2
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.6])
+def test_methods_that_match_write_the_verifiers_own_text(pair: ModelPair, temperature: float) -> None:
+    """Sampler match writes what verifier_only writes, and shared noise the same whichever model drafts."""
+    common: dict[str, Any] = {"prompt": PROMPT, "temperature": temperature, "max_new_tokens": 30}
+    alone, match, coupled = Engine(pair).generate(
+        [Request(method=name, **common) for name in ("verifier_only", "sampler_match", "gumbel_coupling")]
+    )
+    assert match.token_ids == alone.token_ids
+    itself = dataclasses.replace(pair, drafter_model=pair.verifier_model)
+    [again] = Engine(itself).generate(Request(method="gumbel_coupling", **common))
+    assert again.token_ids == coupled.token_ids
+    assert all(again.accepted)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -162,13 +165,13 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
             seed=seed,
             temperature=0.5 * (seed % 4),
             draft_length=1 + seed,
-            max_new_tokens=5 + 4 * seed,
+            max_new_tokens=5 + 2 * seed,
             repetition_penalty=(1.0, 1.3, 0.8)[seed % 3],
             forbidden_tokens=[70, 71] * (seed % 2),
         )
         for seed, method in enumerate(PAPER)
     ]
-    for neighbours in (others[:1], others[1:4], others):
+    for neighbours in (others[:1], others):
         assert [t.id for t in engine.generate([*neighbours, wanted])[-1].tokens] == alone.token_ids
     # Two rows only: the others wait, so this one joins late and rows move as they leave.
     runs = Engine(engine.pair, max_sequences=2).generate([*others, wanted, *others])
@@ -232,7 +235,7 @@ def test_settings_of_neighbours_do_not_show(engine: Engine) -> None:
                 assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12, abs=1e-14)
 
 
-@pytest.mark.parametrize("method", PAPER)
+@pytest.mark.parametrize("method", ["drafter_only", "verifier_only", "cascade_tokenV3"])
 def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: str) -> None:
     counts = {"drafter": 0, "verifier": 0}
 
@@ -259,12 +262,12 @@ def test_calls_are_rounds_not_tokens(pair: ModelPair, engine: Engine, method: st
 
 def test_nothing_past_the_end(pair: ModelPair, engine: Engine) -> None:
     """Law 6: an end-of-sequence inside a block ends the text there, for every K, and is the last token."""
-    base = one(Engine(endless(pair)), method="speed", draft_length=5, max_new_tokens=60)
+    base = one(Engine(endless(pair)), method="speed", draft_length=5, max_new_tokens=40)
     inside = next(r for r in base.rounds if r.accepted >= 3).tokens[1]
     first = base.token_ids.index(inside.id)
     ending = Engine(dataclasses.replace(pair, eos_token_ids=frozenset([inside.id])))
-    for k in (1, 2, 5, 16):
-        run = one(ending, method="speed", draft_length=k, max_new_tokens=60)
+    for k in (1, 5, 16):
+        run = one(ending, method="speed", draft_length=k, max_new_tokens=40)
         assert run.token_ids == base.token_ids[: first + 1]
         assert run.stop_reason == "eos"
         assert sum(r.examined for r in run.rounds) == len(run.tokens)
@@ -465,36 +468,8 @@ def test_numbers_that_are_not_finite_are_a_sentence(tmp_path: Path) -> None:
 # ---- rules of one's own -----------------------------------------------------------------------------------
 
 
-PAPER_RULES = {
-    "cascade_chow": "max q1 >= 1 - a",
-    "cascade_diff": "max q1 >= max p1 - a",
-    "cascade_opt": "max q1 >= max p1 - a * TV",
-    "cascade_tokenV1": "q1(v) >= max p1 - a",
-    "cascade_tokenV2": "p1(v) >= max p1 - a",
-    "cascade_tokenV3": "p1(v) >= (1 - a) * max p1",
-}
-
-
 def asked(method: str, seed: int, heat: float, **more: object) -> Request:
     return Request(prompt="The quick", method=method, seed=seed, temperature=heat, max_new_tokens=16, **more)
-
-
-def test_the_paper_s_rules_written_as_expressions_write_the_same_texts(engine: Engine) -> None:
-    requests = [
-        asked(name, seed, heat, lenience=lenience)
-        for name in PAPER_RULES
-        for seed, (heat, lenience) in enumerate(((1.0, 0.2), (0.0, 0.6), (0.7, 0.4)))
-    ]
-    own = [
-        asked(OWN_RULE, each.seed, each.temperature, rule=PAPER_RULES[each.method], lenience=each.lenience)
-        for each in requests
-    ]
-    for one, other in zip(engine.generate(requests), engine.generate(own), strict=True):
-        assert (other.method, other.rule) == (OWN_RULE, PAPER_RULES[one.method])
-        assert one.token_ids == other.token_ids, one.method
-        assert one.accepted == other.accepted
-        sides = [[(t.acceptance, t.rule.score, t.rule.threshold) for t in run.tokens] for run in (one, other)]
-        assert sides[0] == [pytest.approx(each, abs=1e-12) for each in sides[1]]
 
 
 def test_two_rules_of_one_s_own_in_a_batch_stay_apart(engine: Engine) -> None:
@@ -517,20 +492,14 @@ def test_what_is_not_known_of_a_rule_of_one_s_own_is_not_said(engine: Engine) ->
 # ---- a pair that generates -------------------------------------------------------------------------------
 
 
-CHAT = [{"role": "user", "content": "hello"}]
-
-
-@pytest.mark.parametrize("prompt", ["hello", CHAT])
-def test_one_prompt_gives_one_run(prompt: Any, tmp_path: Path) -> None:
-    pair = tiny_pair("llama", tmp_path, chat=True)
-    run = pair.generate(prompt, max_new_tokens=4, method="verifier_only")
-    assert not isinstance(run, list)
-    assert run.method == "verifier_only"
-
-
-@pytest.mark.parametrize("prompts", [["hello", "world"], [CHAT, CHAT], ["hello", CHAT], ["one"], []])
-def test_several_prompts_give_a_run_each_in_order(prompts: Any, tmp_path: Path) -> None:
-    pair = tiny_pair("llama", tmp_path, chat=True)
-    runs: Any = pair.generate(prompts, max_new_tokens=4, seed=3)
-    alone: list[Any] = [pair.generate(prompt, max_new_tokens=4, seed=3) for prompt in prompts]
-    assert [run.prompt_ids for run in runs] == [run.prompt_ids for run in alone]
+def test_one_prompt_gives_one_run_and_a_list_of_them_a_list(tmp_path: Path) -> None:
+    pair, chat = tiny_pair("llama", tmp_path, chat=True), [{"role": "user", "content": "hello"}]
+    asked: dict[str, Any] = {"max_new_tokens": 4, "seed": 3}
+    alone: dict[str, Any] = {
+        str(prompt): pair.generate(prompt, **asked) for prompt in ("hello", "world", chat)
+    }
+    for prompts in (["hello", "world"], [chat, chat], ["hello", chat], ["one"], []):
+        runs: Any = pair.generate(prompts, **asked)
+        assert len(runs) == len(prompts)
+        for prompt, run in zip(prompts, runs, strict=True):
+            assert run.prompt_ids == alone.get(str(prompt), run).prompt_ids

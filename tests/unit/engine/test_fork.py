@@ -39,13 +39,14 @@ def decision(token: Token) -> tuple[Any, ...]:
 def test_a_fork_writes_what_the_whole_run_wrote(engine: Engine) -> None:
     """Laws 2 and 3: wherever a run is forked, and whatever K was and is, the same tokens for the same reasons."""
     settings: dict[str, Any] = {"prompt": PROMPT, "seed": 5, "max_new_tokens": 24, "draft_length": 3}
+    settings["repetition_penalty"] = 1.2  # a fork counts its run's tokens as seen
     runs = engine.generate(
         [
             Request(method=method, temperature=(0.0, 0.7, 1.0)[number % 3], inspect=2, **settings)
             for number, method in enumerate((*PAPER, "cactus", OWN_RULE, "cascade_tokenV3"))
         ]
     )
-    forked = [(run, place) for run in runs for place in (0, 1, 7, 16, 23)]
+    forked = [(run, place) for run in runs for place in (0, 7, 23)]
     forks = engine.generate([run.fork(place, draft_length=5) for run, place in forked])
     for (run, place), fork in zip(forked, forks, strict=True):
         assert [decision(token) for token in fork.tokens] == [decision(token) for token in run.tokens[place:]]

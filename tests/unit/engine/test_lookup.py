@@ -24,7 +24,7 @@ from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
 
 PROMPT = "def add(a, b):\n    return a + b\n\nprint(add(12, 345))\n\ndef add(a, b):"
-LENGTHS: tuple[Any, ...] = (1, 2, 3, 5, 8, "auto")
+LENGTHS: tuple[Any, ...] = (1, 3, "auto")
 BOTH = [name for name, method in METHODS.items() if method.drafts and method.verifies]
 
 
@@ -90,9 +90,9 @@ def test_neither_draft_length_nor_batch_shows_in_any_method(pair: ModelPair, tem
         for seed, method in enumerate(BOTH)
         for length in LENGTHS
     ]
-    silent, kept = 0, 0
+    silent, kept, found = 0, 0, {}
     for run in Engine(pair, max_sequences=64).generate(requests):
-        steps = list(plainly(pair, run, 16))
+        found[run.method] = steps = found.get(run.method) or list(plainly(pair, run, 16))
         assert run.token_ids == [token for token, *_ in steps], run.method
         for token, (_, accepted, proposal, acceptance) in zip(run.tokens, steps, strict=True):
             assert token.accepted == accepted

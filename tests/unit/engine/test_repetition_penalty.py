@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from specviz.core.sampling import Penalty, distribution, penalise
+from specviz.core.sampling import Penalty, penalise
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair
@@ -105,72 +105,28 @@ def test_greedy_is_greedy(family: str, tmp_path: Path) -> None:
     assert len(texts) > 1, "the penalties tried make no difference to this pair"
 
 
-def test_a_fork_has_seen_what_it_keeps(engine: Engine) -> None:
-    """Law 2: a fork goes on as the whole run did, which counts its own tokens as seen."""
-    asked = Request(prompt=PROMPT, seed=2, temperature=0.8, repetition_penalty=1.4, max_new_tokens=30)
-    [whole] = engine.generate(asked)
-    for kept in (0, 1, 11):
-        fork = whole.fork(kept)
-        assert fork.repetition_penalty == 1.4
-        assert whole.token_ids[:kept] + engine.generate(fork)[0].token_ids == whole.token_ids
-
-
-def test_what_is_recorded_is_of_penalised_logits(engine: Engine) -> None:
-    """Law 7: logits that are asked for, and what is inspected, are those that were decided with."""
-    settings = {"method": "speed", "temperature": 0.7, "seed": 3, "max_new_tokens": 12}
-    [run] = engine.generate(
-        Request(prompt=PROMPT, repetition_penalty=1.5, return_logits=True, inspect=5, **settings)
-    )
-    q, p = (distribution(logits, 0.7) for logits in (run.drafter_logits, run.verifier_logits))
-    for number, token in enumerate(run.tokens):
-        assert token.q == pytest.approx(q[number, token.id].item())
-        assert token.p == pytest.approx(p[number, token.id].item())
-        assert token.top.p[0].probability == pytest.approx(p[number].max().item())
-        seen = torch.tensor([run.prompt_ids + run.token_ids[:number]])
-        with torch.inference_mode():
-            plain = engine.pair.verifier(input_ids=seen).logits[:, -1, : engine.pair.vocabulary_size]
-        own = RepetitionPenaltyLogitsProcessor(1.5)(seen, plain)[0]
-        torch.testing.assert_close(run.verifier_logits[number], own)
-
-
 # ---- whose number it is ------------------------------------------------------------------------------------
 
 
-def test_the_pair_s_own_is_taken_where_none_is_given(
+def test_the_verifier_s_generation_config_has_the_default(
     pair: ModelPair, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The drafter's does not count; a value that is none is refused in a sentence."""
     asked = Request(prompt=PROMPT, method="speed", seed=1, max_new_tokens=16)
-    assert asked.repetition_penalty is None
-    own_default(pair, None, monkeypatch)
-    assert pair.repetition_penalty == 1
+    monkeypatch.setattr(pair.drafter_model.generation_config, "repetition_penalty", 1.4)
     [off] = engine.generate(asked)
     assert off.repetition_penalty == 1
     own_default(pair, 1.7, monkeypatch)
-    assert pair.repetition_penalty == 1.7
     [own] = engine.generate(asked)
+    [named, switched_off] = engine.generate(
+        [dataclasses.replace(asked, repetition_penalty=strength) for strength in (1.7, 1.0)]
+    )
     assert own.repetition_penalty == 1.7
-    assert own.token_ids != off.token_ids
-    [named] = engine.generate(dataclasses.replace(asked, repetition_penalty=1.7))
     assert decided(named) == decided(own)
-    [switched_off] = engine.generate(dataclasses.replace(asked, repetition_penalty=1.0))
     assert decided(switched_off) == decided(off)
-
-
-def test_only_the_verifier_s_generation_config_counts(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pair.drafter_model.generation_config, "repetition_penalty", 1.4)
-    assert pair.repetition_penalty == 1
+    assert own.token_ids != off.token_ids
+    own_default(pair, -2.0, monkeypatch)
+    with pytest.raises(RequestError, match=r"Repetition penalty is -2\.0; it must be a number from 0\.01"):
+        engine.generate(Request(prompt=PROMPT))
     monkeypatch.setattr(pair.verifier_model, "generation_config", None)
     assert pair.repetition_penalty == 1
-
-
-def test_a_pair_s_own_penalty_that_is_none_is_refused_with_a_sentence(
-    pair: ModelPair, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_default(pair, -2.0, monkeypatch)
-    with pytest.raises(
-        RequestError, match=r"Repetition penalty is -2\.0; it must be a number from 0\.01 to 100"
-    ):
-        engine.generate(Request(prompt=PROMPT))
-    assert engine.generate(Request(prompt=PROMPT, repetition_penalty=1, max_new_tokens=1))

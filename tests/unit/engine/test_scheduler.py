@@ -64,14 +64,6 @@ def test_prompts_of_many_groups_are_read_at_once_and_hold_their_slots() -> None:
     assert made.admit(everything) == ["b1"]
 
 
-def test_a_free_slot_goes_to_those_who_have_fewest() -> None:
-    made = scheduler(group("a", 8), slots=4)
-    assert admit(made) == ["a0", "a1", "a2", "a3"]
-    made.submit(group("b"))
-    made.finish("a0")
-    assert admit(made) == ["b0"]
-
-
 def test_memory_bounds_how_many_join() -> None:
     """`room_for` is asked about the first ones in order; where it has room for none, they stay in the queue."""
     asked: list[list[str]] = []
@@ -98,15 +90,6 @@ def test_each_group_hears_its_position_once_and_again_when_it_falls() -> None:
     assert made.queue_positions() == []
     made.finish("b0")
     assert made.queue_positions() == [(third, 1)]
-
-
-def test_a_group_hears_no_position_once_part_of_it_is_admitted() -> None:
-    made = scheduler(group("a", 3), slots=2)
-    assert made.queue_positions() == [(made.groups[0], 1)]
-    admit(made)
-    assert made.queue_positions() == []
-    made.finish("a0")
-    assert made.queue_positions() == []
 
 
 def test_positions_count_what_is_admitted_before_and_a_newcomer_may_overtake() -> None:
@@ -186,22 +169,6 @@ def test_a_single_abort_waits_for_the_prompts_that_are_read_with_it() -> None:
     assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "a1"]
 
 
-def test_others_leave_while_prompts_are_read() -> None:
-    """Those that decode, or wait, do not wait for another group's prefill."""
-    decodes, prefills, waits = (group(name, count) for name, count in (("a", 1), ("b", 2), ("c", 1)))
-    made = scheduler(decodes, slots=6)
-    admit(made)
-    reads = group("d")
-    for each in (prefills, reads, waits):
-        made.submit(each)
-        if each is not waits:
-            made.admit(everything)
-    prefills.abort(0)
-    for each in (decodes, reads, waits):
-        each.abort()
-    assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "d0", "c0"]
-
-
 def test_an_abort_before_submission_or_after_the_end_is_harmless() -> None:
     early, late = group("a"), group("b")
     early.abort()
@@ -212,15 +179,6 @@ def test_an_abort_before_submission_or_after_the_end_is_harmless() -> None:
     made.finish("b0")
     late.abort()
     assert made.leaving(0) == []
-
-
-def test_a_stop_ends_the_whole_group_with_the_next_step() -> None:
-    flags: list[bool] = []
-    made = scheduler(group("a", 2, stopped=lambda: bool(flags)), group("b"))
-    admit(made)
-    assert made.leaving(0) == []
-    flags.append(True)
-    assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
 
 
 def test_past_its_deadline_a_group_ends_with_time_what_waits_of_it_too() -> None:

@@ -1,9 +1,8 @@
 """Compiled loops over a vocabulary: softmax, draws, sums, the largest values of float32 rows. They know no method.
 
 Importing this module compiles them, or reads them from the cache. `compiled` is the only caller from Python; drafting calls `sample`
-and `spread` from compiled code. Rows of V tokens are passed as addresses [n], so that strided rows need no copy; other arrays are
-C-contiguous. Sums are taken in float64, those of softmax first in BLOCK float32 lanes. Their order depends only on the row's length, so
-that a row gets the same bits whatever is computed beside it (laws 2 and 3).
+and `spread` from compiled code, with addresses. Sums are taken in float64, those of softmax first in BLOCK float32 lanes. Their order
+depends only on the row's length, so that a row gets the same bits whatever is computed beside it (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -155,12 +154,12 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     return _f4(1 / total)
 
 
-@_compile("void(i8[::1], f8[::1], f4[:,::1])")
+@_compile("void(f4[:,::1], f8[::1], f4[:,::1])")
 def softmax(logits: Array, temperature: Array, out: Array) -> None:
-    """Probabilities [n, V] of `logits` [n] at temperatures [n]; where the temperature is 0, one-hot at the first argmax."""
+    """Probabilities [n, V] of `logits` [n, V] at temperatures [n]; where the temperature is 0, one-hot at the first argmax."""
     lanes = np.empty(BLOCK, _f4)
     for i in range(len(logits)):
-        row, probabilities = _row(logits[i], out.shape[1]), out[i]
+        row, probabilities = logits[i], out[i]
         top = _largest(row)
         if temperature[i] == 0:
             _fill(probabilities, _ZERO)
@@ -253,36 +252,35 @@ def sample(
     return token, found[token]
 
 
-@_compile("void(i8[::1], i8, f8[::1], i8[::1])")
-def draw(weights: Array, size: int, uniform: Array, tokens: Array) -> None:
-    """Inverse-CDF draws [n] from `weights` [n] at uniforms [n]: first the block, then the token in it."""
-    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
+@_compile("void(f4[:,::1], f8[::1], i8[::1])")
+def draw(weights: Array, uniform: Array, tokens: Array) -> None:
+    """Inverse-CDF draws [n] from `weights` [n, V] at uniforms [n]: first the block, then the token in it."""
+    lanes, blocks = np.empty(BLOCK // 2), np.empty(-(-weights.shape[1] // BLOCK))
     for i in range(len(weights)):
-        row = _row(weights[i], size)
-        _cumulate(row, blocks, lanes)
-        tokens[i] = _draw(row, blocks, uniform[i])
+        _cumulate(weights[i], blocks, lanes)
+        tokens[i] = _draw(weights[i], blocks, uniform[i])
 
 
-@_compile("void(i8[::1], i8, f4[::1])")
-def total(values: Array, size: int, out: Array) -> None:
-    """The sum [n] of `values` [n]."""
+@_compile("void(f4[:,::1], f4[::1])")
+def total(values: Array, out: Array) -> None:
+    """The sum [n] of `values` [n, V]."""
     lanes = np.empty(BLOCK // 2)
     for i in range(len(values)):
-        row, found = _row(values[i], size), 0.0
-        for start in range(0, size, BLOCK):
-            found += _block_sum(array_part(row, start, BLOCK), lanes)
+        found = 0.0
+        for start in range(0, values.shape[1], BLOCK):
+            found += _block_sum(array_part(values[i], start, BLOCK), lanes)
         out[i] = found
 
 
-@_compile("void(i8[::1], i8, f4[:,::1], i8[:,::1])")
-def leading(values: Array, size: int, most: Array, tokens: Array) -> None:
-    """The k largest positive values [n, k] of `values` [n] and their tokens, descending, equal ones by token; 0 where there are fewer than k."""
+@_compile("void(f4[:,::1], f4[:,::1], i8[:,::1])")
+def leading(values: Array, most: Array, tokens: Array) -> None:
+    """The k largest positive values [n, k] of `values` [n, V] and their tokens, descending, equal ones by token; 0 where there are fewer than k."""
     last = most.shape[1] - 1
     for i in range(len(values)):
-        row = _row(values[i], size)
+        row = values[i]
         _fill(most[i], _ZERO)
         _fill(tokens[i], 0)
-        for token in range(size):
+        for token in range(row.size):
             if not row[token] > most[i, last]:
                 continue
             index = last

@@ -44,7 +44,8 @@ def run_round(
     """
     watch = _Stopwatch(verifier.device)
     plan = plan_round(drafter, verifier, automatic)
-    numbers = len(plan.lengths) * max(plan.lengths.values()) * verifier.vocabulary_size
+    width = max((plan.lengths[each] for each in plan.drafter_slots), default=1)
+    numbers = len(plan.lengths) * width * verifier.vocabulary_size
     # Waking threads takes longer than arithmetic on a few vocabularies.
     with limited_to(1 if numbers < _MANY_NUMBERS else budget()):
         watch.mark("plan")
@@ -68,15 +69,14 @@ def verify(plan: Plan, verifier: Runner, drafted: Drafted | None) -> Tensor:
     sequences, device = list(plan.verifier_slots), verifier.device
     lengths = [1] * len(sequences)
     tokens = inputs.on(device, [each.ids[-1:] for each in sequences])
-    if drafted is not None:
-        drafting = [each for each in sequences if each in plan.drafter_slots]
+    drafting = [each for each in sequences if each in plan.drafter_slots]
+    if drafted is not None and drafting:
         own = [plan.verifier_slots[each] for each in drafting]
         slots = [plan.drafter_slots[each] for each in drafting]
         for slot, its in zip(own, slots, strict=True):
             lengths[slot] = drafted.lengths[its]
         tokens = tokens.repeat(1, max(lengths))
-        if drafting:
-            tokens[inputs.rows(device, own)] = drafted.tokens[inputs.rows(device, slots), : max(lengths)]
+        tokens[inputs.rows(device, own)] = drafted.tokens[inputs.rows(device, slots), : max(lengths)]
     width = steps(max(lengths), device)
     positions = [each.position for each in sequences]
     logits = verifier.forward(

@@ -47,33 +47,21 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
     are its two sides; else the score is 1 where the rule holds and 0 elsewhere, and the threshold is 0.5.
     """
     sides = compared(node)
-    if sides is None:
-        compute = compile_value(node)
+    greater, lesser = map(compile_value, sides) if sides else (compile_value(node), lambda _: 0.5)
 
-        def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
-            holds = as_tensor(compute((b, a, None)), b.q)
-            return _whole(holds, b), as_tensor(0.5, b.q)
-
-        return rule
-    greater, lesser = map(compile_value, sides)
-
-    def comparison(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
+    def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         context = (b, a, None)
         score, threshold = as_tensor(greater(context), b.q), as_tensor(lesser(context), b.q)
-        if score.shape[-1:] != b.q.shape[-1:]:  # scores of tokens are probabilities, not NaN
-            score = _without_nan(score, -math.inf)
-        return _whole(score, b), _without_nan(threshold, math.inf)
+        if score.shape != b.q.shape:  # scores of tokens are probabilities, not NaN
+            score = _without_nan(score, -math.inf).expand(*b.q.shape[:-1], 1)
+        return score, _without_nan(threshold, math.inf)
 
-    return comparison
+    return rule
 
 
 def as_tensor(value: Value, like: Tensor) -> Tensor:
     """A setting as a tensor with the dtype and device of `like`; a tensor that has them stays as it is."""
     return tensor(value, like.device, like.dtype)
-
-
-def _whole(values: Tensor, b: Distributions) -> Tensor:
-    return values if values.shape == b.q.shape else values.expand(*b.q.shape[:-1], 1)
 
 
 def _without_nan(values: Tensor, instead: float) -> Tensor:

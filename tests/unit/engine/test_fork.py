@@ -54,16 +54,6 @@ def test_a_fork_writes_what_the_whole_run_wrote(engine: Engine) -> None:
         assert fork.prompt == run.prompt
 
 
-def test_a_fork_at_another_lenience_is_the_whole_run_at_that_lenience(engine: Engine) -> None:
-    """Forked where the texts part, it ends as a run does that was made with those settings from the start."""
-    strict, lenient = (one(engine, method="cascade_tokenV3", lenience=a) for a in (0.1, 0.9))
-    ids = zip(strict.token_ids, lenient.token_ids, strict=True)
-    parting = next(index for index, (a, b) in enumerate(ids) if a != b)
-    [fork] = engine.generate(strict.fork(parting, lenience=0.9))
-    assert fork.token_ids == lenient.token_ids[parting:]
-    assert fork.text == lenient.text
-
-
 def test_a_chosen_token_is_gone_on_from_as_from_a_prompt_that_ends_with_it(engine: Engine) -> None:
     run = one(engine, inspect=3)
     taken = run.tokens[6].id

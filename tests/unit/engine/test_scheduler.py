@@ -92,17 +92,6 @@ def test_each_group_hears_its_position_once_and_again_when_it_falls() -> None:
     assert made.queue_positions() == [(third, 1)]
 
 
-def test_positions_count_what_is_admitted_before_and_a_newcomer_may_overtake() -> None:
-    """Position n means: n - 1 sequences go first, as things are. A visitor with fewer goes before one with more."""
-    much, more = group("a", 3, "one"), group("b", 2, "one")
-    made = scheduler(much, more, slots=1)
-    admit(made)
-    assert made.queue_positions() == [(more, 3)]  # a1 and a2 go first
-    other = group("c")
-    made.submit(other)
-    assert made.queue_positions() == [(more, 4), (other, 1)]
-
-
 def test_a_full_queue_refuses_and_keeps_nothing() -> None:
     """Beyond what free slots take, `queue` sequences may wait; with an empty queue a group of any size may come."""
     made = scheduler(group("a", 9), slots=2, queue=3)
@@ -167,18 +156,6 @@ def test_a_single_abort_waits_for_the_prompts_that_are_read_with_it() -> None:
     assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
     made.prefilled(["a0", "a1"])
     assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "a1"]
-
-
-def test_an_abort_before_submission_or_after_the_end_is_harmless() -> None:
-    early, late = group("a"), group("b")
-    early.abort()
-    made = scheduler(early, late)
-    assert made.leaving(0) == [("a0", "cancelled")]
-    made.finish("a0")
-    admit(made)
-    made.finish("b0")
-    late.abort()
-    assert made.leaving(0) == []
 
 
 def test_past_its_deadline_a_group_ends_with_time_what_waits_of_it_too() -> None:

@@ -20,6 +20,7 @@ from specviz.core.distributions import Positions
 from specviz.core.method import Method
 from specviz.core.sampling import ACCEPT, steps
 from specviz.core.target import Target, Verdict, accepts_losslessly
+from specviz.engine import inputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -122,11 +123,8 @@ def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         if runs:
             most[name] = leading(getattr(part.distributions, name))
             if greedy.any():  # q and p are one-hot there
-                rows, at_1 = (
-                    greedy.to(where[0].device)[where[0], None],
-                    getattr(part.distributions, f"{name}1"),
-                )
-                both = zip(leading(at_1), most[name], strict=True)
+                rows = inputs.on(where[0].device, greedy)[where[0], None]
+                both = zip(leading(getattr(part.distributions, f"{name}1")), most[name], strict=True)
                 most[name] = tuple(torch.where(rows, *each) for each in both)
     found: dict[Any, Tensor] = {}
     for name, (probabilities, ids) in most.items():

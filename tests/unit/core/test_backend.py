@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +13,10 @@ from torch import Tensor
 
 from specviz.core import loops
 from specviz.core.backend import TORCH, Backend
-from specviz.core.compiled import CompiledBackend, backend_for, compiled_backend
+from specviz.core.compiled import backend_for, compiled_backend
 from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS
 from specviz.core.target import Target
-from specviz.engine.engine import Engine
-from specviz.schema.settings import Request
-from tests.support.tiny import tiny_pair
 
 VOCABULARIES = (7, 512, 1300)
 """Less than a block, a whole one, several and a rest."""
@@ -183,21 +179,6 @@ def test_verdicts_are_those_of_torch(name: str) -> None:
         return [verdict.accepted.tolist(), verdict.last.tolist(), verdict.resampled[rejected].tolist()]
 
     assert decided(COMPILED) == decided(TORCH)
-
-
-def test_texts_are_the_same_by_either_backend(tmp_path: Path) -> None:
-    pair = tiny_pair("llama", tmp_path, dtype=torch.float32)
-    requests = [
-        Request(prompt="The quick", method=method, temperature=heat, seed=seed, inspect=3, max_new_tokens=24)
-        for method in ("speed", "cascade_tokenV3", "cascade_opt", "verifier_only")
-        for seed, heat in enumerate((0.0, 0.7, 1.0))
-    ]
-    assert isinstance(pair.backend, CompiledBackend)
-    compiled = Engine(pair).generate(requests)
-    pair.backend = TORCH
-    for one, other in zip(compiled, Engine(pair).generate(requests), strict=True):
-        assert one.token_ids == other.token_ids, one.method
-        assert one.accepted == other.accepted, one.method
 
 
 def test_a_pairs_backend_follows_device_and_precision() -> None:

@@ -193,7 +193,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(ACTIONS, max_size=60), st.integers(1, 5), st.integers(0, 6))
 def test_whatever_happens_the_books_agree(
     actions: list[tuple[str, int, int]], slots: int, queue: int
@@ -251,7 +251,7 @@ def test_whatever_happens_the_books_agree(
     assert made._group_of == {}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=8), st.integers(1, 8))
 def test_no_visitor_has_more_than_a_share_and_none_idles(wanted: list[tuple[int, int]], slots: int) -> None:
     """After all who may be are admitted: each visitor has at most an equal share, and who has less has nothing waiting."""
@@ -266,7 +266,7 @@ def test_no_visitor_has_more_than_a_share_and_none_idles(wanted: list[tuple[int,
             assert len(made.decoding) == slots
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=6))
 def test_with_one_slot_the_queue_is_served_as_positions_said(wanted: list[tuple[int, int]]) -> None:
     """Nobody comes or goes: the group at position 1 is the one that is admitted from next."""

@@ -1,7 +1,6 @@
 """Shared by the tests in a real browser: one Chromium, one page, and two servers of the whole app.
 
-A test fails if its page logs an error, throws, or sends a request to another host. Tests share one page, because
-opening a page takes longer than most tests do; each test gets it blank and 1280 pixels wide.
+A test fails if its page logs an error, throws, or sends a request to another host.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import gradio as gr
@@ -114,26 +113,34 @@ def browser(context: BrowserContext) -> Browser:
     return context.browser
 
 
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """A tab of its own, 1280 wide, that must come through its test without errors and without foreign requests.
+@pytest.fixture(scope="package")
+def tab(context: BrowserContext) -> Page:
+    """The one tab of all tests here: a new one takes as long as a page."""
+    return context.new_page()
 
-    The page keeps the last run of its tab: in a tab that tests share, one test would open on the run of another.
-    """
-    page = context.new_page()
-    page.set_viewport_size({"width": 1280, "height": 900})
+
+@pytest.fixture
+def page(tab: Page) -> Iterator[Page]:
+    """The tab, blank and 1280 wide; it must come through without errors and without foreign requests, and is blank again."""
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.emulate_media(reduced_motion="no-preference", color_scheme="light")
     problems: list[str] = []
-    page.on(
-        "console", lambda message: message.type == "error" and problems.append(f"console: {message.text}")
-    )
-    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-    page.on(
-        "request", lambda request: _is_foreign(request.url) and problems.append(f"request: {request.url}")
-    )
-    yield page
+    notes: dict[str, Callable[[Any], object]] = {
+        "console": lambda said: said.type == "error" and problems.append(f"console: {said.text}"),
+        "pageerror": lambda error: problems.append(f"error: {error}"),
+        "request": lambda sent: _is_foreign(sent.url) and problems.append(f"request: {sent.url}"),
+    }
+    for event, note in notes.items():
+        tab.on(event, note)  # type: ignore[call-overload]
+    yield tab
     found = list(problems)
-    page.close()
-    context.clear_permissions()
+    for event, note in notes.items():
+        tab.remove_listener(event, note)
+    tab.unroute_all()
+    # The page shows the last run of its tab again: the next test must not open on it.
+    tab.evaluate("() => { try { localStorage.clear(); sessionStorage.clear(); } catch {} }")
+    tab.goto("about:blank")
+    tab.context.clear_permissions()
     assert not found, found
 
 

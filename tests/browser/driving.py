@@ -6,7 +6,7 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 from specviz.app.controls import NOT_NOW
@@ -66,9 +66,17 @@ def let_draw(page: Page) -> None:
     )
 
 
-def violations(page: Page) -> list[tuple[Any, ...]]:
-    """Serious violations that axe finds: the rule, the element, and what is wrong with it."""
-    found = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response["violations"]
+def violations(page: Page, within: str | None = None, *rules: str) -> list[tuple[Any, ...]]:
+    """Serious violations that axe finds, by all rules or these: the rule, the element, and what is wrong with it."""
+    options: dict[str, Any] = {"resultTypes": ["violations"], "preload": False}
+    if rules:
+        options["runOnly"] = list(rules)
+    if not page.evaluate("typeof axe === 'object'"):
+        page.evaluate(AXE_SCRIPT)
+    found = page.evaluate(
+        "([within, options]) => axe.run(within ?? document, options).then((all) => all.violations)",
+        [within, options],
+    )
     return [
         (one["id"], node["target"], node["failureSummary"])
         for one in found

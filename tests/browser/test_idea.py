@@ -9,14 +9,13 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, read_recorded_runs
 from specviz.app.components.race import Race, race_value
 from specviz.schema.trace import Run
-from tests.browser.bare import open_bare
+from tests.browser.bare import mount, open_bare
 from tests.browser.driving import let_draw, violations
 
 TOLD = 12_000
@@ -65,36 +64,15 @@ def race(texts: list[str], *, rejects: str = "wrong", seconds: float = 0.1) -> s
 WORDS = ["one", " two", " three", "\n", " four", " five", " six", " seven", " eight"]
 
 
-@pytest.fixture(scope="module")
-def alone(serve: Callable[[gr.Blocks], str]) -> str:
-    """The tab's content beside another tab."""
-    with gr.Blocks() as app, gr.Tabs(selected="idea"):
-        with gr.Tab("The idea", id="idea"):
-            Race(race_value(SHELF), elem_id="race")
-        with gr.Tab("Other"):
-            gr.Markdown("Nothing here.")
-    return serve(app)
-
-
-@pytest.fixture(scope="module")
-def handmade(serve: Callable[[gr.Blocks], str]) -> Callable[[str], str]:
-    def start(value: str) -> str:
-        with gr.Blocks() as app:
-            Race(value, elem_id="race")
-        return serve(app)
-
-    return start
-
-
 def over(page: Page) -> Locator:
     return page.locator(".sr-race.over")
 
 
-def open_still(page: Page, address: str) -> None:
-    """Open the page for somebody who wants no motion: it stands at the end at once."""
+def open_still(page: Page, value: str = "") -> None:
+    """Open the race alone, by default the recorded one, for somebody who wants no motion: it stands at the end at once."""
     page.emulate_media(reduced_motion="reduce")
-    page.goto(address)
-    expect(over(page)).to_be_attached(timeout=30_000)
+    mount(page, Race(value or race_value(SHELF)))
+    expect(over(page)).to_be_attached()
 
 
 def claim_of(alone: Run, drafted: Run) -> str:
@@ -162,24 +140,24 @@ def test_every_draft_token_meets_its_fate(plan: Callable[[str, str], Any]) -> No
     assert plan(race(WORDS), "plan.asked") == 2
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.1, "2.5× as fast"), (0.3, "yet no faster here"), (0.4, "yet 0.8× as fast here")],
-)
-def test_the_claim_is_honest_where_drafting_does_not_pay(
-    plan: Callable[[str, str], Any], seconds: float, words: str
-) -> None:
-    said = plan(race(WORDS, seconds=seconds), "SpecViz.claim(plan).map(([text]) => text).join('')")
-    assert said.startswith("Same 9 tokens: 3 calls of the large model instead of 9, ")
-    assert words in said
+def test_the_claim_is_honest_where_drafting_does_not_pay(plan: Callable[[str, str], Any]) -> None:
+    for seconds, words in (
+        (0.1, "2.5× as fast"),
+        (0.3, "yet no faster here"),
+        (0.4, "yet 0.8× as fast here"),
+    ):
+        said = plan(race(WORDS, seconds=seconds), "SpecViz.claim(plan).map(([text]) => text).join('')")
+        assert said.startswith("Same 9 tokens: 3 calls of the large model instead of 9, ")
+        assert words in said
 
 
 # ---- the page
 
 
-def test_it_plays_by_itself_before_any_pair_is_loaded_and_tells_its_result_once(
+def test_it_plays_by_itself_and_its_buttons_lead_to_the_rejected_token_to_a_cascade_and_to_a_prompt(
     page: Page, address: str
 ) -> None:
+    """Before any pair is loaded. It tells its result once."""
     page.goto(address)
     expect(page.locator(".sr-layer .sr-chip").first).to_be_attached(timeout=30_000)
     announced = page.get_by_test_id("announced")
@@ -192,9 +170,27 @@ def test_it_plays_by_itself_before_any_pair_is_loaded_and_tells_its_result_once(
     expect(page.get_by_test_id("again")).to_have_accessible_name("Play again")
     expect(page.locator(".sr-layer")).to_have_count(0)
 
+    page.get_by_test_id("why").click()
+    page.wait_for_url(re.compile(f"run={INSPECTED}&token="))
+    index = int(parse_qs(urlsplit(page.url).query)["token"][0])
+    draft = DRAFTED.tokens[index].draft
+    assert draft is not None
+    expect(page.get_by_test_id("inspector")).to_contain_text(draft.text.strip())
+    page.go_back()
+    expect(page.get_by_test_id("why")).to_contain_text(draft.text.strip())
+    lossless, cascade = map(SHELF.load, CASCADE)
+    line = page.get_by_test_id("cascade")
+    expect(line).to_contain_text(f"{cascade.verifier_calls} calls")
+    expect(line).to_contain_text(f"not the {lossless.verifier_calls} of lossless decoding")
+    line.get_by_role("link").click()
+    page.wait_for_url(re.compile(f"run={CASCADE[1]}"))
+    page.go_back()
+    page.get_by_test_id("own").click()
+    expect(page.locator("#prompt textarea")).to_be_focused()
 
-def test_everything_it_says_is_in_the_two_traces(page: Page, alone: str) -> None:
-    open_still(page, alone)
+
+def test_everything_it_says_is_in_the_two_traces(page: Page) -> None:
+    open_still(page)
     expect(page.get_by_test_id("claim")).to_contain_text(claim_of(ALONE, DRAFTED))
     for name, run_ in (("alone", ALONE), ("drafted", DRAFTED)):
         lane = page.get_by_test_id(name)
@@ -220,31 +216,8 @@ def test_everything_it_says_is_in_the_two_traces(page: Page, alone: str) -> None
     assert links == ["https://arxiv.org/abs/2211.17192", "https://arxiv.org/abs/2405.19261"]
 
 
-def test_its_buttons_lead_to_the_rejected_token_to_a_cascade_and_to_a_prompt(
-    page: Page, address: str
-) -> None:
-    open_still(page, address)
-    page.get_by_test_id("why").click()
-    page.wait_for_url(re.compile(f"run={INSPECTED}&token="))
-    index = int(parse_qs(urlsplit(page.url).query)["token"][0])
-    draft = DRAFTED.tokens[index].draft
-    assert draft is not None
-    expect(page.get_by_test_id("inspector")).to_contain_text(draft.text.strip())
-    page.go_back()
-    expect(page.get_by_test_id("why")).to_contain_text(draft.text.strip())
-    lossless, cascade = map(SHELF.load, CASCADE)
-    line = page.get_by_test_id("cascade")
-    expect(line).to_contain_text(f"{cascade.verifier_calls} calls")
-    expect(line).to_contain_text(f"not the {lossless.verifier_calls} of lossless decoding")
-    line.get_by_role("link").click()
-    page.wait_for_url(re.compile(f"run={CASCADE[1]}"))
-    page.go_back()
-    page.get_by_test_id("own").click()
-    expect(page.locator("#prompt textarea")).to_be_focused()
-
-
-def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page: Page, alone: str) -> None:
-    open_still(page, alone)
+def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page: Page) -> None:
+    open_still(page)
     expect(page.get_by_test_id("announced")).to_be_empty()
     page.get_by_test_id("again").click()
     expect(over(page)).to_have_count(0)
@@ -252,12 +225,12 @@ def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page
     expect(chip).to_be_attached()
     assert chip.evaluate("chip => chip.style.transform") in ("none", "")
     clock = page.get_by_test_id("clock")
-    page.get_by_role("tab", name="Other").click()  # nobody sees it: it waits
+    page.evaluate("document.querySelector('.host').hidden = true")  # nobody sees it: it waits
     page.wait_for_timeout(200)
     before = clock.text_content()
     page.wait_for_timeout(300)
     assert clock.text_content() == before
-    page.get_by_role("tab", name="The idea").click()
+    page.evaluate("document.querySelector('.host').hidden = false")
     expect(clock).not_to_have_text(before or "")
     page.get_by_test_id("again").click()
     paused = clock.text_content()
@@ -266,12 +239,12 @@ def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page
     expect(page.get_by_test_id("again")).to_have_accessible_name("Play")
 
 
-def test_text_of_a_trace_stays_text(page: Page, handmade: Callable[[str], str]) -> None:
+def test_text_of_a_trace_stays_text(page: Page) -> None:
     texts = [HOSTILE, " two", "</span><b>x</b>", "\n", "{{value}}", "${value}", " six", " ", "end"]
     value = json.loads(race(texts, rejects=HOSTILE))
     value["machine"] = value["method"] = value["drafted"]["drafter"] = HOSTILE
     value["drafted"]["prompt"] = HOSTILE
-    open_still(page, handmade(json.dumps(value)))
+    open_still(page, json.dumps(value))
     assert page.evaluate("window.__pwned") is None
     assert page.locator(".sr-race img, .sr-token b").count() == 0
     expect(page.get_by_test_id("why")).to_contain_text(HOSTILE)
@@ -281,13 +254,11 @@ def test_text_of_a_trace_stays_text(page: Page, handmade: Callable[[str], str]) 
     expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
 
 
-@pytest.mark.parametrize("value", ["", '{"alone": 1, "drafted": "x"}'])
-def test_without_a_race_its_claim_and_links_remain(
-    page: Page, handmade: Callable[[str], str], value: str
-) -> None:
-    page.goto(handmade(value))
-    expect(page.get_by_test_id("headline")).to_be_visible(timeout=30_000)
-    expect(page.locator(".sr-papers a")).to_have_count(2)
+def test_without_a_race_its_claim_and_links_remain(page: Page) -> None:
+    for value in ("", '{"alone": 1, "drafted": "x"}'):
+        mount(page, Race(value))
+        expect(page.get_by_test_id("headline")).to_be_visible()
+        expect(page.locator(".sr-papers a")).to_have_count(2)
 
 
 SHOWN = """() => {
@@ -298,21 +269,23 @@ SHOWN = """() => {
 }"""
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_the_first_screen_shows_the_one_token_of_the_verifiers_own(
-    page: Page, address: str, large: bool
-) -> None:
+def test_the_first_screen_shows_the_one_token_of_the_verifiers_own(page: Page, address: str) -> None:
     """And the buttons, on a desktop; with normal and with larger text; it is accessible in both themes."""
-    open_still(page, f"{address}?__theme={'dark' if large else 'light'}")
-    if large:
-        page.evaluate("document.documentElement.classList.add('specviz-large')")
-    for width, height in ((1280, 800), (1920, 1080), (390, 844)):
-        page.set_viewport_size({"width": width, "height": height})
-        let_draw(page)
-        found = page.evaluate(SHOWN)
-        assert found["hides"] <= 4, (width, found)
-        assert found["bottom"] <= height, (width, found)
-        assert found["wide"] <= 0, (width, found)
-        if width > 900:
-            assert found["buttons"] <= height, (width, found)
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(f"{address}?__theme=dark")
+    expect(over(page)).to_be_attached(timeout=30_000)
     assert violations(page) == []
+    page.evaluate("document.body.classList.remove('dark')")
+    let_draw(page)
+    assert violations(page, "#race", "color-contrast") == []
+    for large in (False, True):
+        page.evaluate("(large) => document.documentElement.classList.toggle('specviz-large', large)", large)
+        for width, height in ((1280, 800), (1920, 1080), (390, 844)):
+            page.set_viewport_size({"width": width, "height": height})
+            let_draw(page)
+            found = page.evaluate(SHOWN)
+            assert found["hides"] <= 4, (width, found)
+            assert found["bottom"] <= height, (width, found)
+            assert found["wide"] <= 0, (width, found)
+            if width > 900:
+                assert found["buttons"] <= height, (width, found)

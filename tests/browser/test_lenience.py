@@ -11,10 +11,10 @@ from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, Viewpo
 from specviz.analysis.sweep.scale import recorded_scales
 from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.core.methods import METHODS, OWN_RULE
+from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
-from tests.browser.bare import open_bare
+from tests.browser.bare import mount, open_bare
 from tests.browser.driving import (
-    MINUTES,
     choose,
     close_settings,
     open_app,
@@ -32,11 +32,15 @@ USUAL = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
 
 
 @pytest.fixture
-def track(page: Page, address: str, script: Script) -> Locator:
-    """The track of One run on the scripted page."""
-    script.trace = make_trace([" short"]).lines
-    open_app(page, address)
-    found = page.locator("#lenience")
+def track(page: Page) -> Locator:
+    """The track alone, as One run begins with it."""
+    return open_track(page)
+
+
+def open_track(page: Page) -> Locator:
+    around = {"pair": DEFAULT_PAIR, "temperature": TEMPERATURE}
+    mount(page, LenienceTrack(lenience_value(DEFAULT_METHOD), around=around))
+    found = page.locator(".host")
     expect(found.locator(".sl-number")).to_have_value(USUAL)
     return found
 
@@ -75,7 +79,7 @@ def expect_words(track: Locator, method: str, lenience: float, temperature: floa
     assert position(track) == pytest.approx(scale.position(lenience), abs=1e-4)
 
 
-def test_keys_move_it_evenly_in_the_acceptance_rate(page: Page, track: Locator, script: Script) -> None:
+def test_keys_move_it_evenly_in_the_acceptance_rate(page: Page, track: Locator) -> None:
     """The slider is the tab stop after the number, and its focus can be seen."""
     track.locator("input[type=number]").focus()
     page.keyboard.press("Tab")
@@ -92,23 +96,19 @@ def test_keys_move_it_evenly_in_the_acceptance_rate(page: Page, track: Locator, 
         page.keyboard.press(key)
         assert position(track) - before == pytest.approx(way, abs=0.005)
         expect_words(track, DEFAULT_METHOD, number(track))
-    for key, end in (("End", 1), ("PageDown", None), ("ArrowDown", None), ("Home", 0)):
+    for key, end in (("End", 1), ("PageDown", None), ("ArrowDown", None), ("Home", 0), ("PageUp", None)):
         page.keyboard.press(key)
         assert end is None or number(track) == end
         expect_words(track, DEFAULT_METHOD, number(track))
-    page.keyboard.press("PageUp")
-    chosen = number(track)
-    run(page)
-    assert script.asked[-1][1].lenience == chosen
+    assert page.evaluate("JSON.parse(props.value).lenience") == number(track)
 
 
-def test_the_number_is_exact_and_bad_ones_are_refused(page: Page, track: Locator, script: Script) -> None:
+def test_the_number_is_exact_and_bad_ones_are_refused(page: Page, track: Locator) -> None:
     field = track.locator("input[type=number]")
     field.fill("")
     field.press_sequentially("0.123456789")
     expect_words(track, DEFAULT_METHOD, 0.123456789)
-    run(page)
-    assert script.asked[-1][1].lenience == 0.123456789
+    assert page.evaluate("JSON.parse(props.value).lenience") == 0.123456789
     field.fill("7")
     expect(field).to_have_attribute("aria-invalid", "true")
     assert "0.123456789" in str(slider(track).get_attribute("aria-valuetext"))
@@ -121,14 +121,18 @@ def test_the_number_is_exact_and_bad_ones_are_refused(page: Page, track: Locator
 
 
 def test_a_method_brings_its_default_and_its_scale_without_asking_the_server(
-    page: Page, track: Locator
+    page: Page, address: str, script: Script
 ) -> None:
-    """And one without a lenience a line of words, in a place of the same height."""
+    """And one without a lenience a line of words, in a place of the same height. What is chosen is asked."""
+    script.trace = make_trace([" short"]).lines
+    open_app(page, address)
+    track = page.locator("#lenience")
+    expect(track.locator(".sl-number")).to_have_value(USUAL)
     height = box(track.locator(".sl"))["height"]
     asked: list[Route] = []
     for events in ("queue/join", "run/predict"):
         page.route(f"**/{events}*", lambda route: asked.append(route))  # unanswered for now
-    for name in ("verifier_only", "cascade_opt", OWN_RULE, "cascade_tokenV1", "cactus", "speed"):
+    for name in ("verifier_only", "cascade_opt", OWN_RULE, "speed"):
         method = METHODS[name]
         choose(page, "method", method.label)
         if not method.has_lenience:
@@ -150,6 +154,24 @@ def test_a_method_brings_its_default_and_its_scale_without_asking_the_server(
     assert asked
     page.unroute_all()
 
+    # A dropdown is closed and keeps its value when tabbed past.
+    set_number(page, "lenience", 0.75)
+    field = page.locator("#method input")
+    for key in ("Tab", "Shift+Tab"):
+        field.focus()
+        expect(field).to_have_attribute("aria-expanded", "true")
+        page.keyboard.press(key)
+        expect(field).to_have_attribute("aria-expanded", "false")
+        assert page.evaluate("document.activeElement.matches('input, button, textarea, a, summary')")
+    expect(track.locator("input[type=number]")).to_have_value("0.75")
+    expect(field).to_have_value(METHODS["speed"].label)
+    open_settings(page)
+    set_number(page, "temperature", 0.5)
+    close_settings(page)
+    expect_words(track, "speed", 0.75, 0.5)
+    run(page)
+    assert (script.asked[-1][1].method, script.asked[-1][1].lenience) == ("speed", 0.75)
+
 
 def box(place: Locator) -> FloatRect:
     found = place.bounding_box()
@@ -160,44 +182,41 @@ def box(place: Locator) -> FloatRect:
 def test_words_are_shown_only_where_they_were_measured(page: Page, track: Locator) -> None:
     """At the measured temperatures, on the measured pair; at temperature 0 every lenience accepts as much."""
 
-    def heat(temperature: float) -> None:
-        open_settings(page)
-        set_number(page, "temperature", temperature)
-        close_settings(page)
+    def form(temperature: float, pair: str = DEFAULT_PAIR) -> None:
+        page.evaluate(
+            """(form) => {
+                window.specvizForm = { "": form };
+                document.dispatchEvent(new CustomEvent("specviz-form", { detail: "" }));
+            }""",
+            {"temperature": temperature, "pair": pair},
+        )
 
-    choose(page, "method", METHODS["speed"].label)
-    set_number(page, "lenience", 0.8)
+    page.evaluate("value => change('value', value)", lenience_value("speed", 0.8))
     note, keeps = track.locator("[data-part=note]"), track.locator("[data-part=keeps]")
     for temperature in (0.5, 0.85):
-        heat(temperature)
+        form(temperature)
         expect_words(track, "speed", 0.8, temperature)
-    heat(0)
+    form(0)
     expect(note).to_have_text("the same at every α")
     assert position(track) == pytest.approx(0.8)  # a flat curve: an even scale
-    heat(1.5)
+    form(1.5)
     expect(note).to_have_text("not measured at this temperature")
     expect(keeps).to_be_hidden()
-    heat(0.5)
-    choose(page, "pair", "SmolLM2 135M, layer skip")
+    form(0.5, "embedded-skip")
     expect(note).to_have_text("not measured on this pair")
     expect(keeps).to_be_hidden()
     assert position(track) == pytest.approx(0.8)
-    choose(page, "pair", "SmolLM2 135M, embedded")
-    expect_words(track, "speed", 0.8, 0.5)
 
 
-def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser, address: str) -> None:
+def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser) -> None:
     context = browser.new_context(
         viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, device_scale_factor=2
     )
     page = context.new_page()
-    open_app(page, address)
-    track = page.locator("#lenience")
-    expect(track.locator("input[type=number]")).to_have_value(USUAL, timeout=MINUTES)
-    track.scroll_into_view_if_needed()
+    track = open_track(page)
     place = box(track.locator(".sl-track"))
     page.touchscreen.tap(place["x"] + 0.75 * place["width"], place["y"] + place["height"] / 2)
-    page.wait_for_timeout(300)
+    page.wait_for_function("document.querySelector('.sl-range').valueAsNumber > 0.7")
     assert position(track) == pytest.approx(0.75, abs=0.03)
     expect_words(track, DEFAULT_METHOD, number(track))
     assert slider(track).evaluate("(node) => getComputedStyle(node).touchAction") == "pan-y"
@@ -237,32 +256,12 @@ def test_browser_and_python_have_the_same_scale(page: Page) -> None:
             assert back == pytest.approx(step / 20, abs=1e-9), case
 
 
-def test_a_broken_update_changes_nothing(page: Page) -> None:
+def test_a_broken_update_changes_nothing(page: Page, track: Locator) -> None:
     """A value that is no JSON, or of a method that is not there, or a lenience out of range."""
-    open_bare(page, LenienceTrack)
-    value = lenience_value(DEFAULT_METHOD)
     values = ["{", "null", "7", json.dumps({"method": "<b>"}), json.dumps({"method": "__proto__"})]
     values += [json.dumps({"lenience": each}) for each in (None, "x", 1e300, -1e300)]
     seen = page.evaluate(
-        """([given, values]) => {
-            const element = document.querySelector(".host"), props = { ...given, label: "Lenience α" };
-            let told;
-            SpecViz.mount(element, { props, trigger: () => {}, watch: (_, callback) => { told = callback; } });
-            return values.map((value) => { props.value = value; told(); return element.querySelector(".sl-number").value; });
-        }""",
-        [LenienceTrack(value).props | {"value": value}, values],
+        "values => values.map((value) => { change('value', value); return document.querySelector('.sl-number').value; })",
+        values,
     )
     assert seen == [USUAL] * 7 + ["1", "0"]
-
-
-def test_a_dropdown_is_closed_and_keeps_its_value_when_tabbed_past(page: Page, track: Locator) -> None:
-    set_number(page, "lenience", 0.75)
-    field = page.locator("#method input")
-    for key in ("Tab", "Shift+Tab"):
-        field.focus()
-        expect(field).to_have_attribute("aria-expanded", "true")
-        page.keyboard.press(key)
-        expect(field).to_have_attribute("aria-expanded", "false")
-        assert page.evaluate("document.activeElement.matches('input, button, textarea, a, summary')")
-    expect(track.locator("input[type=number]")).to_have_value("0.75")
-    expect(field).to_have_value(METHODS[DEFAULT_METHOD].label)

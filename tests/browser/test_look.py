@@ -23,8 +23,9 @@ def open_page(page: Page, address: str, query: str = "?tab=compare") -> None:
     expect(page.locator("#large-type")).to_be_visible()
 
 
-def test_fonts_are_the_packages_own_and_the_bar_fits(page: Page, address: str) -> None:
-    """No tab lies under the name or the switches, and the chosen tab is in view."""
+def test_fonts_bar_larger_text_and_theme(page: Page, address: str) -> None:
+    """Fonts are the package's own; no tab lies under the name or the switches; larger text cuts nothing off; both
+    choices are remembered, and a theme in the address counts more."""
     fetched: list[str] = []
     page.on("request", lambda request: request.resource_type == "font" and fetched.append(request.url))
     open_page(page, address)
@@ -56,10 +57,7 @@ def test_fonts_are_the_packages_own_and_the_bar_fits(page: Page, address: str) -
             )
         assert page.evaluate(OVERFLOW) <= 0
 
-
-def test_larger_text_and_theme_are_shown_and_remembered(page: Page, address: str) -> None:
-    """Larger text cuts nothing off; a theme in the address counts more than the remembered one."""
-    open_page(page, address)
+    page.set_viewport_size({"width": 1280, "height": 900})
     light, before = page.evaluate(BACKGROUND), page.evaluate(SIZES)
     button = page.locator("#large-type")
     page.locator(PROMPT).fill("A prompt that takes more than a few lines of the box. " * 8)

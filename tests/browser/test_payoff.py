@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.payoff import measurements
+from specviz.app.components.payoff_view import PayoffView
 from specviz.engine.plan import expected_tokens
 from specviz.schema.settings import MAX_DRAFT_LENGTH
+from tests.browser.bare import mount
 from tests.browser.driving import violations
 
 
-def open_place(page: Page, address: str, **numbers: float | str) -> None:
-    page.goto(f"{address}?{urlencode({'tab': 'pay', **numbers})}")
+def open_place(page: Page, **numbers: float) -> None:
+    mount(page, PayoffView(), query=f"?{urlencode({'tab': 'pay', **numbers})}")
     expect(verdict(page)).to_be_visible()
 
 
@@ -24,70 +26,65 @@ def verdict(page: Page) -> Locator:
 
 
 def slider(page: Page, name: str) -> Locator:
-    return page.locator(f"#payoff [data-control={name}]")
+    return page.locator(f".host [data-control={name}]")
 
 
 def computed(page: Page) -> dict[int, float]:
     """The curve: speed-ups by draft length."""
-    found = page.locator("#payoff .st-point").evaluate_all(
+    found = page.locator(".st-point").evaluate_all(
         "all => all.map((each) => [Number(each.dataset.index), each.getAttribute('aria-label')])"
     )
     values = ((k, re.search(r"speed-up ([0-9.]+)", label)) for k, label in found)
     return {k: float(match[1]) for k, match in values if match and k <= MAX_DRAFT_LENGTH}
 
 
-@pytest.mark.parametrize(("kept", "draft", "check", "rest"), [(0.5, 0.2, 0.0, 0.0), (0.8, 0.1, 0.07, 0.15)])
-def test_the_curve_is_the_engines_own_count_of_tokens_over_the_cost_of_a_round(
-    page: Page, address: str, kept: float, draft: float, check: float, rest: float
-) -> None:
-    open_place(page, address, kept=kept, draft=draft, check=check, rest=rest, length=2)
-    expect(page.locator("#payoff .st-point")).to_have_count(MAX_DRAFT_LENGTH)
-    wanted = {
-        k: expected_tokens(kept, k) / (1 + draft * k + check * (k - 1) + rest)
-        for k in range(1, MAX_DRAFT_LENGTH + 1)
-    }
-    assert computed(page) == pytest.approx(wanted, abs=0.006)
-    best = max(wanted, key=wanted.__getitem__)
-    pays = "pays" if wanted[best] > 1 else "does not pay"
-    expect(verdict(page)).to_have_text(re.compile(f"Drafting {pays}.*K = {best}.*{wanted[best]:.2f} times"))
-
-
-def test_where_it_cannot_pay_the_page_says_so(page: Page, address: str) -> None:
-    open_place(page, address, kept=0.9, draft=1, check=0, rest=0)
-    expect(verdict(page)).to_contain_text("does not pay")
+def test_the_curve_is_the_engines_own_count_of_tokens_over_the_cost_of_a_round(page: Page) -> None:
+    """And where drafting cannot pay the page says so."""
+    for kept, draft, check, rest in ((0.5, 0.2, 0.0, 0.0), (0.8, 0.1, 0.07, 0.15), (0.9, 1.0, 0.0, 0.0)):
+        open_place(page, kept=kept, draft=draft, check=check, rest=rest, length=2)
+        expect(page.locator(".st-point")).to_have_count(MAX_DRAFT_LENGTH)
+        wanted = {
+            k: expected_tokens(kept, k) / (1 + draft * k + check * (k - 1) + rest)
+            for k in range(1, MAX_DRAFT_LENGTH + 1)
+        }
+        assert computed(page) == pytest.approx(wanted, abs=0.006)
+        best = max(wanted, key=wanted.__getitem__)
+        pays = "pays" if wanted[best] > 1 else "does not pay"
+        expect(verdict(page)).to_have_text(
+            re.compile(f"Drafting {pays}.*K = {best}.*{wanted[best]:.2f} times")
+        )
     expect(page.get_by_test_id("payoff-range")).to_contain_text("not even if every draft token were kept")
 
 
-def test_keys_move_the_numbers_and_the_address_keeps_them(page: Page, address: str) -> None:
-    open_place(page, address)
+def test_keys_move_the_numbers_and_the_address_keeps_them(page: Page) -> None:
+    open_place(page)
     expect(page.get_by_test_id("payoff-source")).to_contain_text(measurements()[0].source)
     slider(page, "kept").focus()
     page.keyboard.press("End")
     expect(page.get_by_test_id("payoff-source")).to_contain_text("your own")
-    page.locator("#payoff .st-point[tabindex='0']").focus()
+    page.locator(".st-point[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
-    k = page.locator("#payoff .st-point[aria-checked=true]").first.get_attribute("data-index")
+    k = page.locator(".st-point[aria-checked=true]").first.get_attribute("data-index")
     expect(slider(page, "length")).to_have_value(k or "")
     expect(page).to_have_url(re.compile(f"tab=pay.*kept=1.*length={k}"))
     said = verdict(page).inner_text()
-    page.reload()
+    mount(page, PayoffView(), query=f"?{urlsplit(page.url).query}")
     expect(verdict(page)).to_have_text(said)
 
 
 def test_a_measured_point_sets_the_share_that_its_method_keeps(page: Page, address: str) -> None:
+    """On the page, where chart and sliders fit a phone's window and a desktop's."""
     each = next(each for each in measurements() if each.speed_ups[0].method)
-    open_place(page, address)
+    page.goto(f"{address}?tab=pay")
     page.get_by_test_id("payoff-from").select_option(label=each.title)
     page.locator("#payoff .st-point[aria-label^='Diff']").press("Enter")  # others may lie on it
     diff = next(one for one in each.speed_ups if one.method == "cascade_diff")
-    expect(slider(page, "kept")).to_have_value(f"{diff.kept:.2f}".rstrip("0"))
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_verdict_chart_and_sliders_fit_the_window(page: Page, address: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
-    open_place(page, address)
-    expect(page.get_by_test_id("payoff-chart")).to_be_in_viewport(ratio=0.99)
-    expect(slider(page, "kept")).to_be_in_viewport()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert violations(page) == []
+    kept = page.locator("#payoff [data-control=kept]")
+    expect(kept).to_have_value(f"{diff.kept:.2f}".rstrip("0"))
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.evaluate("scrollTo(0, 0)")
+        expect(page.get_by_test_id("payoff-chart")).to_be_in_viewport(ratio=0.99)
+        expect(kept).to_be_in_viewport()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert violations(page, "#payoff") == []

@@ -320,7 +320,7 @@ def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_writ
         has_touch=True, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
     )
     page, (address, service) = context.new_page(), real
-    open_app(page, address, tokens=40, temperature=1, method="cascade_tokenV3", lenience=0.5)
+    open_app(page, address, tokens=24, temperature=1, method="cascade_tokenV3", lenience=0.5)
     run(page)
     slider = page.locator("#lenience").get_by_role("slider")
     place = slider.bounding_box()

@@ -14,7 +14,6 @@ from playwright.sync_api import Locator, Page, expect
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
 from specviz.app.recorded import recorded_value
 from specviz.app.tabs.generate import OPENING
-from specviz.schema.trace import Run
 from specviz.schema.trace_file import VERSION
 from specviz.serving.limits import Limits
 from tests.browser.bare import open_trace_view, update
@@ -155,13 +154,12 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(
                 ]
     assert walk(page, "back")[::-1] == forwards
     expect(page.locator("[data-go=back]")).to_have_attribute("aria-disabled", "true")
+    if method == "cascade_tokenV3":
+        check_sentences(forwards, trace)
 
 
-def test_sentence_and_figures_go_along(page: Page, alone: Callable[..., None]) -> None:
-    trace = FINISHED["cascade_tokenV3"]
-    alone(trace.value)
-    start(page)
-    steps = walk(page, "next")
+def check_sentences(steps: list[dict[str, Any]], trace: Trace) -> None:
+    """The sentence and the figures go along."""
     first = trace.rounds[0]
     assert steps[0]["narration"].endswith(f"The drafter proposes {len(first['proposals']) - 1} tokens.")
     assert steps[0]["calls"] == "0 verifier calls"
@@ -187,6 +185,10 @@ def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_en
         assert seen(page) == step
         expect(slider).to_have_attribute("aria-valuetext", step["narration"])
         slider.press("ArrowRight")
+    # Tokens of later steps cannot be reached.
+    page.get_by_test_id("token").first.focus()
+    page.keyboard.press("End")
+    assert int(page.evaluate("document.activeElement.dataset.index")) == len(seen(page)["tokens"]) - 1
     # A click on the chart where a round ends shows the round's last step.
     chart = page.get_by_test_id("chart").locator("svg").bounding_box()
     span = sum(entry["seconds"] for entry in trace.rounds)
@@ -204,16 +206,6 @@ def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_en
     expect(page.locator("[data-go=next]")).to_have_attribute("aria-disabled", "true", timeout=30_000)
     expect(play).to_have_attribute("aria-label", "Play")
     check_tokens(seen(page), trace, len(trace.tokens))
-
-
-def test_tokens_of_later_steps_cannot_be_reached(page: Page, alone: Callable[..., None]) -> None:
-    alone(FINISHED["cascade_tokenV3"].value)
-    start(page)
-    while len(seen(page)["tokens"]) < 2:
-        press(page, "next")
-    page.get_by_test_id("token").first.focus()
-    page.keyboard.press("End")
-    assert int(page.evaluate("document.activeElement.dataset.index")) == len(seen(page)["tokens"]) - 1
 
 
 def lane(page: Page, name: str) -> Locator:
@@ -249,10 +241,7 @@ def test_lanes_are_drawn_to_the_measured_times(page: Page, alone: Callable[..., 
     )
     expect(page.locator(".sv-clock")).to_have_text(f"{total:.2f} s of {total:.2f} s")
 
-
-def test_the_verifier_alone_is_never_guessed_but_remembered_once_measured(
-    page: Page, alone: Callable[..., None]
-) -> None:
+    # The verifier alone is never guessed, but remembered once measured.
     alone(FINISHED["speed"].value)
     expect(lane(page, "plain")).to_have_attribute("hidden", "")
     expect(page.locator(".sv-lanes-note")).to_contain_text("run Verifier only with the same settings")
@@ -298,35 +287,12 @@ PLAYS = """new MutationObserver(() => {
 """Notes that a run plays, however soon it ends."""
 
 
-def test_a_recorded_run_plays_when_it_is_chosen_and_a_link_to_it_plays_it_again(
-    page: Page, address: str
-) -> None:
-    page.add_init_script(PLAYS)
-    view = open_tab(page, address)
-    expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING])
-    recorded = SHELF.runs[1]
-    run = SHELF.load(recorded.key)
-    page.evaluate("window.played = false")
-    choose(page, recorded.title)
-    expect(view.get_by_test_id("told")).to_contain_text(recorded.story)
-    expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
-    page.wait_for_function("window.played")
-    expect(page).to_have_url(re.compile(f"tab=generate&run={recorded.key}$"))
-    page.evaluate("sessionStorage.clear()")
-    page.reload()
-    expect(view.get_by_test_id("told")).to_contain_text(recorded.story, timeout=60_000)
-    page.wait_for_function("window.played")
-    page.go_back()
-    expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING], timeout=60_000)
-
-
 def refused() -> dict[str, tuple[bytes, str]]:
     """Files that must be refused, and a piece of the sentence; tests/hostile/test_traces.py has more."""
     lines = SHELF.load(SHELF.runs[0].key).lines()
     markup = "<img src=x onerror=window.pwned=1>"
     marked_up = "".join(lines).replace(f'"version":{VERSION}', f'"version":"{markup}"', 1)
     return {
-        "garbage": (b"\x00\xff\xfe garbage", "must be a text file of JSON lines"),
         "markup": (marked_up.encode(), markup),
         "oversize": (b"x" * (Limits.max_trace_bytes + 1), "at most 5 MB"),
     }
@@ -341,15 +307,34 @@ def open_trace(page: Page, name: str, content: bytes) -> None:
     chooser.value.set_files(file)  # type: ignore[arg-type]
 
 
-def test_a_bad_file_is_refused_in_a_sentence_and_a_good_one_replayed(page: Page, address: str) -> None:
+def test_a_recorded_run_plays_when_it_is_chosen_and_a_file_is_opened_or_refused_in_a_sentence(
+    page: Page, address: str
+) -> None:
+    """A link to a recorded run plays it again."""
     view = open_tab(page, address)
+    expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING])
+    recorded = SHELF.runs[1]
+    run = SHELF.load(recorded.key)
+    page.evaluate(PLAYS)
+    choose(page, recorded.title)
+    expect(view.get_by_test_id("told")).to_contain_text(recorded.story)
+    expect(view.get_by_test_id("token")).to_have_count(len(run.tokens))
+    page.wait_for_function("window.played")
+    expect(page).to_have_url(re.compile(f"tab=generate&run={recorded.key}$"))
+    page.evaluate("sessionStorage.clear()")
+    page.reload(wait_until="commit")
+    page.evaluate(PLAYS)
+    expect(view.get_by_test_id("told")).to_contain_text(recorded.story, timeout=60_000)
+    page.wait_for_function("window.played")
+    page.go_back()
+    expect(view.get_by_test_id("told")).to_contain_text(STORY[OPENING], timeout=60_000)
+
     failure = view.get_by_test_id("failure")
     for name, (content, sentence) in refused().items():
         open_trace(page, f"{name}.jsonl", content)
         expect(failure).to_contain_text(sentence)
         assert len(failure.text_content() or "") <= 300
     assert page.evaluate("window.pwned") is None
-    run: Run = SHELF.load(SHELF.runs[1].key)
     open_trace(page, "good.jsonl", "".join(run.lines()).encode())
     expect(failure).to_be_hidden()
     expect(view.get_by_test_id("told")).to_have_text("From a file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,61 +39,52 @@ DRAW = """async ({ run, rounds, figures, dark, methods }) => {
 }"""
 
 
-def draw(page: Page, run: dict[str, Any], rounds: list[dict[str, Any]], dark: bool = False) -> dict[str, Any]:
+@pytest.fixture
+def draw(page: Page) -> Callable[..., dict[str, Any]]:
+    """A function that draws a card; what was drawn, and where."""
     open_bare(page, TraceView, "share_card/share_card")
-    given = {"run": run, "rounds": rounds, "figures": FIGURES, "dark": dark, "methods": method_words()}
-    found: dict[str, Any] = page.evaluate(DRAW, given)
-    return found
+
+    def draw(run: dict[str, Any], rounds: list[dict[str, Any]], dark: bool = False) -> dict[str, Any]:
+        given = {"run": run, "rounds": rounds, "figures": FIGURES, "dark": dark, "methods": method_words()}
+        found: dict[str, Any] = page.evaluate(DRAW, given)
+        return found
+
+    return draw
 
 
 def said(found: dict[str, Any]) -> str:
     return "".join(text for text, *_ in found["drawn"])
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_it_is_a_png_of_a_previews_size_in_either_theme(page: Page, dark: bool) -> None:
+def test_it_is_a_png_of_a_previews_size_in_either_theme(draw: Callable[..., dict[str, Any]]) -> None:
     run, *rounds, _ = [json.loads(each) for each in make_trace(stop_reason="eos").lines]
-    found = draw(page, run, rounds, dark)
-    assert (found["type"], found["size"]) == ("image/png", [1200, 630])
-    assert (max(found["corner"][:3]) < 40) == dark
-    for words in (
-        "SpecViz",
-        "Chow",
-        "SmolLM2-135M-Instruct",
-        *(word for figure in FIGURES for word in figure),
-    ):
-        assert words in said(found)
-    for text, left, _, right, align in found["drawn"]:
-        if align != "right":
-            assert left >= 0, text
-            assert right <= 1200, text
+    figures = [word for figure in FIGURES for word in figure]
+    for dark in (False, True):
+        found = draw(run, rounds, dark)
+        assert (found["type"], found["size"]) == ("image/png", [1200, 630])
+        assert (max(found["corner"][:3]) < 40) == dark
+        for words in ("SpecViz", "Chow", "SmolLM2-135M-Instruct", *figures):
+            assert words in said(found)
+        for text, left, _, right, align in found["drawn"]:
+            assert align == "right" or 0 <= left <= right <= 1200, text
+    alone = draw(run_entry("verifier_only"), [round_entry([token_entry(" word", accepted=False)])])
+    assert "written by the verifier" in said(alone)
 
 
-def test_hostile_text_is_drawn_as_text(page: Page) -> None:
+def test_hostile_text_is_drawn_as_text(page: Page, draw: Callable[..., dict[str, Any]]) -> None:
     run = run_entry("cascade_chow", prompt=EVIL, verifier=EVIL)
-    found = draw(page, run, [round_entry([token_entry(EVIL), token_entry("\u202e\u0000")])])
+    found = draw(run, [round_entry([token_entry(EVIL), token_entry("\u202e\u0000")])])
     assert said(found).replace(" ", "").count(EVIL.replace(" ", "")) >= 2
     assert page.locator("img").count() == 0
     assert page.title() != "pwned"
 
 
-def test_a_long_text_is_cut_with_an_ellipsis(page: Page) -> None:
-    for texts in (
-        [" word"] * 400,
-        ["x" * 2000],
-        ["line\n"] * 30,
-        [" many", "\n\n"] * 20,
-        ["字" * 900],
-        [""],
-    ):
-        run = run_entry("speed", prompt="p " * 300)
-        found = draw(page, run, [round_entry([token_entry(text) for text in texts])])
+def test_a_long_text_is_cut_with_an_ellipsis(draw: Callable[..., dict[str, Any]]) -> None:
+    for texts in ([" word"] * 400, ["x" * 2000], [" many", "\n\n"] * 20, ["字" * 900], [""]):
+        found = draw(
+            run_entry("speed", prompt="p " * 300), [round_entry([token_entry(each) for each in texts])]
+        )
         body = [(text, left, y, right) for text, left, y, right, _ in found["drawn"] if 170 < y < 506]
         assert ("…" in "".join(text for text, *_ in body)) == (texts != [""])
         assert all(left >= 84 and right <= 1200 - 83 for _, left, _, right in body)
         assert len({y for _, _, y, _ in body}) <= 9
-
-
-def test_the_card_of_one_model_alone_names_the_writer(page: Page) -> None:
-    found = draw(page, run_entry("verifier_only"), [round_entry([token_entry(" word", accepted=False)])])
-    assert "written by the verifier" in said(found)

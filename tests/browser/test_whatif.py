@@ -189,11 +189,8 @@ def test_the_sentence_says_where_the_verdict_flips(page: Page, show: Callable[[s
         "accepted at every lenience": kept("a"),
         "rejected at every lenience": rejected("b", "x", same=(0.1, 0.7)),
         "accepted from α = −0.34 on": kept("c", -0.34),
-        "accepted from α = 0.55 on": rejected("d", "x", 0.55, same=(0.1, 0.7)),
         "accepted up to α = 0.5": kept("e", 0.5),
-        "accepted up to α = 0.3 and from 0.56 on": kept("f", 0.3, 0.56),
         "accepted up to α = 0.123 and from 0.57 on": rejected("g", "x", 0.12345, 0.57, same=(0.15, 0.3)),
-        "accepted up to α = −0.5 and from −0.1 on": kept("h", -0.5, -0.1),
     }
     show(handmade(*tokens.values()))
     for index, sentence in enumerate(tokens):

@@ -30,6 +30,7 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 API = "/gradio_api"
 JSON = {"content-type": "application/json"}
+TRACE = make_trace(stop_reason="eos").lines
 
 
 class FakeService(Service):
@@ -50,7 +51,7 @@ class FakeService(Service):
         self.visitors.append(more["visitor"])
         try:
             for index, request in enumerate(requests):
-                run = parse_trace(make_trace(stop_reason="eos").lines)
+                run = parse_trace(TRACE)
                 run.prompt = request.prompt or ""
                 yield Started(index, run)
                 for round_ in run.rounds:

@@ -45,7 +45,7 @@ def test_a_body_that_is_no_call_is_refused(live: Live) -> None:
             refused(live.send("POST", path, content=body, headers=JSON))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.sampled_from(CALLS), st.dictionaries(st.sampled_from(sorted(CHAT | TEXT)), ANYTHING, max_size=4))
 def test_no_value_of_a_parameter_is_a_5xx(live: Live, path: str, sent: dict[str, Any]) -> None:
     """Whatever Hypothesis thinks of."""

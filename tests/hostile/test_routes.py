@@ -84,7 +84,7 @@ def test_every_route_of_the_app_is_either_open_or_not_found_for_strangers(live: 
 
 def test_a_body_that_an_address_does_not_take_is_a_4xx(live: Live) -> None:
     """No body makes an address answer 5xx, and none is repeated in the answer."""
-    for path in POSTS + NOT_POSTED:
+    for path in POSTS:
         for body in BODIES:
             answer = live.send("POST", f"{API}/{path}", content=body, headers=SAYS_JSON)
             check(answer)
@@ -99,7 +99,7 @@ JSON = st.recursive(
 FIELDS = ("data", "fn_index", "session_hash", "event_id", "event_data", "trigger_id", "batched")
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.sampled_from(POSTS), st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_no_body_of_right_names_and_wrong_values_is_a_5xx(
     live: Live, path: str, body: dict[str, Any]

@@ -28,7 +28,7 @@ def run(page: Page, minutes: float = 1, prefix: str = "") -> None:
         "() => { window.ended = false; document.addEventListener('specviz-run-ended', () => window.ended = true, { once: true }); }"
     )
     page.click(f"#{prefix}run")
-    page.wait_for_function("window.ended", timeout=minutes * MINUTES)
+    page.wait_for_function("window.ended", polling=100, timeout=minutes * MINUTES)
     wait_for_end(page, minutes, prefix)
 
 

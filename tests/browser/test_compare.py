@@ -14,9 +14,9 @@ from specviz.app.menu import method_menu
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
-from tests.browser.driving import MINUTES, open_app, run, set_number, watch
+from tests.browser.driving import MINUTES, open_app, run, set_number
 from tests.browser.first_screen import Place, faults
-from tests.browser.scripted import Recorder, Script
+from tests.browser.scripted import Script
 from tests.support.traces import make_trace
 
 SHELF = read_recorded_runs()
@@ -419,24 +419,3 @@ def test_a_phone_shows_one_pane_at_a_time(browser: Browser, address: str, script
     assert found["x"] + found["width"] <= 390
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()
-
-
-def test_a_preset_runs_live_on_two_pairs_and_writes_the_recorded_texts(
-    real: tuple[str, Recorder], page: Page
-) -> None:
-    """Laws 2 and 3: neither the batch nor the pair beside it changes a text. The first tokens come while the run goes on."""
-    address, _ = real
-    open_app(page, address, "compare")
-    preset(page, ON_TWO_PAIRS).click()
-    expect_shown(page, ON_TWO_PAIRS)
-    page.click("#compare-more")
-    set_number(page, "compare-max-new-tokens", 16)
-    page.keyboard.press("Escape")
-    watch(page, "#compare-run")
-    run(page, 5, prefix="compare-")
-    assert page.evaluate("window.early.runs"), "the first tokens came only when the run was over"
-    for number, each in enumerate(runs_of(ON_TWO_PAIRS), 1):
-        assert tokens(page, number).all_text_contents() == [token.text for token in each.tokens[:16]]
-    page.get_by_test_id("more").locator("> summary").click()
-    qualities = page.locator(f"{TABLE} td:nth-child(8)").all_inner_texts()
-    assert all(-10 < float(each.replace("−", "-")) < 0 for each in qualities)

@@ -302,16 +302,6 @@ def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
     assert page.evaluate("filled") is None  # the form sets the next run too
 
 
-def test_odd_answers_break_nothing(stage: Stage) -> None:
-    odd = [None, 3, {"lenience": "x"}, {"lenience": 0.6, "trace": "{"}]
-    stage.open(trace() + line({"type": "branches", "leniences": odd}))
-    for answer in ("", "{", "null\n", '{"type": "fork"}\n', '{"type": "fork", "id": 99}\n{"type": "end"}\n'):
-        stage.page.evaluate("value => view.answer(value)", answer)
-    wrong = line(run_entry(METHOD, continues={"tokens": "x"})) + '{"type":"round","tokens":[7]}\n'
-    stage.answer(stage.drag(0.7, 1), '{"type":"round","tokens":[]}\n{"x"\n' + wrong)
-    expect(stage.branches).to_have_count(0)
-
-
 def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_written(
     browser: Browser, real: tuple[str, Recorder]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
@@ -69,12 +68,6 @@ def as_once_written(trace: Trace) -> Trace:
 FINISHED["before version 4"] = as_once_written(FINISHED["speed"])
 
 
-@pytest.fixture
-def alone(page: Page) -> Callable[..., None]:
-    """A function that shows the bare view a trace."""
-    return lambda value: open_trace_view(page, value)
-
-
 def press(page: Page, name: str) -> None:
     page.locator(f"[data-go={name}]").evaluate("node => node.click()")  # also where it leads nowhere
 
@@ -119,12 +112,10 @@ def round_of(step: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("method", FINISHED)
-def test_every_step_shows_what_the_trace_says_forwards_and_back(
-    page: Page, alone: Callable[..., None], method: str
-) -> None:
+def test_every_step_shows_what_the_trace_says_forwards_and_back(page: Page, method: str) -> None:
     """Law 7: each round is proposed, verified and decided token by token; its last step shows the trace's numbers."""
     trace = FINISHED[method]
-    alone(trace.value)
+    open_trace_view(page, trace.value)
     check_tokens(seen(page), trace, len(trace.tokens))  # a whole run is shown whole
     start(page)
     forwards = walk(page, "next")
@@ -171,11 +162,9 @@ def check_sentences(steps: list[dict[str, Any]], trace: Trace) -> None:
     assert steps[-1]["calls"] == f"{len(trace.rounds)} verifier calls, not {len(trace.tokens)}"
 
 
-def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_end(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_the_scrubber_walks_by_key_and_jumps_by_pointer_and_play_walks_to_the_end(page: Page) -> None:
     trace = FINISHED["speed"]
-    alone(trace.value)
+    open_trace_view(page, trace.value)
     start(page)
     walked = walk(page, "next")[:8]
     slider = page.get_by_role("slider", name="Step of the run")
@@ -227,9 +216,12 @@ def working(trace: Trace, name: str) -> list[Any]:
     ]
 
 
-def test_lanes_are_drawn_to_the_measured_times(page: Page, alone: Callable[..., None]) -> None:
+def test_lanes_are_drawn_to_the_measured_times(page: Page) -> None:
     trace = FINISHED["speed"]
-    alone(trace.value + line({"type": "yardstick", "seconds_per_token": SECONDS, "machine": "2 CPU cores"}))
+    open_trace_view(
+        page,
+        trace.value + line({"type": "yardstick", "seconds_per_token": SECONDS, "machine": "2 CPU cores"}),
+    )
     total = sum(entry["seconds"] for entry in trace.rounds)
     look = "nodes => nodes.map(({ style }) => [parseFloat(style.left), parseFloat(style.width)])"
     for name in ("drafter", "verifier"):
@@ -242,7 +234,7 @@ def test_lanes_are_drawn_to_the_measured_times(page: Page, alone: Callable[..., 
     expect(page.locator(".sv-clock")).to_have_text(f"{total:.2f} s of {total:.2f} s")
 
     # The verifier alone is never guessed, but remembered once measured.
-    alone(FINISHED["speed"].value)
+    open_trace_view(page, FINISHED["speed"].value)
     expect(lane(page, "plain")).to_have_attribute("hidden", "")
     expect(page.locator(".sv-lanes-note")).to_contain_text("run Verifier only with the same settings")
     update(page, FINISHED["verifier_only"].value)
@@ -269,8 +261,8 @@ def choose(page: Page, title: str) -> None:
     page.get_by_role("option", name=title).click()
 
 
-def test_every_recorded_run_plays_to_its_end(page: Page, alone: Callable[..., None]) -> None:
-    alone("")
+def test_every_recorded_run_plays_to_its_end(page: Page) -> None:
+    open_trace_view(page, "")
     for recorded in SHELF.runs:
         run = SHELF.load(recorded.key)
         update(page, recorded_value(SHELF, recorded.key, SHELF.load(recorded.key)))

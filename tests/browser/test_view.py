@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from tests.browser.scripted import HOSTILE
 from tests.support.traces import end_entry, line, make_trace, round_entry, run_entry, token_entry
 
 WHOLE = make_trace(stop_reason="eos")
-
-
-@pytest.fixture
-def alone(page: Page) -> Callable[..., None]:
-    """A function that shows the bare view a trace."""
-    return lambda value="": open_trace_view(page, value)
 
 
 def shown_text(page: Page) -> str:
@@ -50,15 +43,15 @@ def one_round(*tokens: dict[str, Any], method: str = "cascade_chow", **run: Any)
     return line(run_entry(method, **run)) + line(round_entry(list(tokens)))
 
 
-def test_a_streamed_run_has_a_node_and_a_brick_for_every_token_and_the_traces_figures(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_a_streamed_run_has_a_node_and_a_brick_for_every_token_and_the_traces_figures(page: Page) -> None:
     """Law 7: what is shown is what ran. A longer value keeps the nodes that are there."""
     started = sum(len(entry["tokens"]) for entry in WHOLE.rounds[:8])
     prefixes = WHOLE.prefixes()
-    alone(prefixes[8])
+    open_trace_view(page, prefixes[8])
     page.get_by_test_id("token").evaluate_all("nodes => nodes.forEach(node => { node.kept = true; })")
-    page.evaluate("prefixes => prefixes.forEach(value => view.update(value))", prefixes[9:])
+    page.evaluate(
+        "prefixes => prefixes.forEach(value => view.update(value))", [*prefixes[9::4], prefixes[-1]]
+    )
     kept = page.get_by_test_id("token").evaluate_all("nodes => nodes.map(node => node.kept === true)")
     assert kept == [True] * started + [False] * (len(WHOLE.tokens) - started)
     assert shown_text(page) == WHOLE.text
@@ -92,9 +85,7 @@ def test_a_streamed_run_has_a_node_and_a_brick_for_every_token_and_the_traces_fi
         expect(figure(page, name)).to_contain_text(shown)
 
 
-def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(page: Page) -> None:
     """Also one that begins with the same line, is as long, or stops short of what was read."""
     first, other = (
         [
@@ -105,7 +96,7 @@ def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(
         for texts in (("one", "two", "six"), ("ten", "two", "six"))
     )
     other = [entry | {"seconds": 0.125} if "seconds" in entry else entry for entry in other]
-    alone("".join(map(line, first)))
+    open_trace_view(page, "".join(map(line, first)))
     for entries, text in (
         (other, "tentwosix"),
         (other[:3], "tentwo"),
@@ -120,8 +111,8 @@ def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(
         assert page.get_by_test_id("token").count() == max(0, len(entries) - 1 - whole)
 
 
-def test_clicking_a_token_or_its_brick_selects_it(page: Page, alone: Callable[..., None]) -> None:
-    alone(WHOLE.value)
+def test_clicking_a_token_or_its_brick_selects_it(page: Page) -> None:
+    open_trace_view(page, WHOLE.value)
     page.get_by_test_id("token").nth(3).click()
     wanted = 60
     box = bricks(page).nth(wanted).bounding_box()
@@ -132,11 +123,9 @@ def test_clicking_a_token_or_its_brick_selects_it(page: Page, alone: Callable[..
     assert page.evaluate("selected") == [[index, WHOLE.tokens[index]["text"]] for index in (3, wanted)]
 
 
-def test_white_space_and_pieces_of_characters_keep_a_node_of_their_own(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_white_space_and_pieces_of_characters_keep_a_node_of_their_own(page: Page) -> None:
     texts = ["a", "\n\n", " ", "", "🌈", "b.\n", "\t"]
-    alone(make_trace(texts).value)
+    open_trace_view(page, make_trace(texts).value)
     tokens = page.get_by_test_id("token")
     assert tokens.evaluate_all("nodes => nodes.map(node => node.textContent)") == [*texts, ""]
     widths = tokens.evaluate_all("nodes => nodes.map(node => node.getBoundingClientRect().width)")
@@ -145,15 +134,14 @@ def test_white_space_and_pieces_of_characters_keep_a_node_of_their_own(
     expect(tokens.nth(7)).to_have_attribute("data-label", "<|im_end|>")
 
 
-def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(page: Page) -> None:
     """Law 7: what another run wrote, and what a person chose, are no decisions of this run; both are untrusted text."""
     continues = {"prompt": "p", "text": HOSTILE[0], "tokens": 9, "chosen": 5, "chosen_text": " a <b>time"}
-    alone(
+    open_trace_view(
+        page,
         line(run_entry(continues=continues))
         + line(round_entry([token_entry(" there"), token_entry(" was")]))
-        + line(end_entry(2, "cascade_chow", "eos"))
+        + line(end_entry(2, "cascade_chow", "eos")),
     )
     text = page.get_by_test_id("text")
     expect(text).to_have_text(HOSTILE[0] + " a <b>time there was")
@@ -163,10 +151,8 @@ def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(
     assert page.evaluate("window.pwned") is None
 
 
-def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(
-    page: Page, alone: Callable[..., None]
-) -> None:
-    alone(WHOLE.value)
+def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(page: Page) -> None:
+    open_trace_view(page, WHOLE.value)
     rejected = [
         (at, token["draft"]["text"].strip()) for at, token in enumerate(WHOLE.tokens) if token["draft"]
     ]
@@ -187,9 +173,9 @@ def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(
     expect(drafts.last).to_be_hidden()
 
 
-def test_how_a_token_is_drawn(page: Page, alone: Callable[..., None]) -> None:
+def test_how_a_token_is_drawn(page: Page) -> None:
     """Origins differ by more than colour; white space at the ends is not coloured; code has a fixed width."""
-    alone(WHOLE.value)
+    open_trace_view(page, WHOLE.value)
     look = "node => [getComputedStyle(node).fontWeight, getComputedStyle(node).boxShadow]"
     text = page.get_by_test_id("text")
     kept, own = (text.locator(f".{fate} .sv-ink").first.evaluate(look) for fate in ("accepted", "resampled"))
@@ -207,11 +193,9 @@ def test_how_a_token_is_drawn(page: Page, alone: Callable[..., None]) -> None:
     assert code[: len(texts)] == [*[False] * 4, *[True] * 4, False]
 
 
-def test_an_unfinished_line_waits_and_a_broken_one_is_left_out_and_counted(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_an_unfinished_line_waits_and_a_broken_one_is_left_out_and_counted(page: Page) -> None:
     value = one_round(token_entry("one"))
-    alone(value[:-5])
+    open_trace_view(page, value[:-5])
     expect(page.get_by_test_id("token")).to_have_count(0)
     update(page, value)
     expect(page.get_by_test_id("token")).to_have_count(1)
@@ -221,22 +205,15 @@ def test_an_unfinished_line_waits_and_a_broken_one_is_left_out_and_counted(
         expect(page.locator(".sv-warning")).to_contain_text(
             "1 line of this trace could not be read and was left out."
         )
-    odd = token_entry(
-        "odd", label=None, draft=5, q="x", rule={"score": None}, top={"q": 3, "p": [None, {}], "pi": None}
-    )
-    odd_round = {**round_entry([]), "tokens": [odd], "proposals": [None]}
-    update(page, one_round(token_entry("fine"), method=None) + line(odd_round))
-    page.get_by_test_id("token").nth(1).click()
-    expect(page.get_by_test_id("inspector")).to_contain_text("odd")
 
 
-def test_text_scrolls_along_unless_the_reader_scrolled_up(page: Page, alone: Callable[..., None]) -> None:
+def test_text_scrolls_along_unless_the_reader_scrolled_up(page: Page) -> None:
     """A run that comes whole is read from its top."""
     prefixes = make_trace([f"line {number}\n" for number in range(60)]).prefixes()
-    alone(prefixes[-1])
+    open_trace_view(page, prefixes[-1])
     text = page.locator(".sv-page")
     assert text.evaluate("node => node.scrollHeight > node.clientHeight && node.scrollTop === 0")
-    alone(prefixes[-8])
+    open_trace_view(page, prefixes[-8])
     left = "node => node.scrollHeight - node.scrollTop - node.clientHeight"
     assert text.evaluate(left) < 2
     text.evaluate("node => new Promise(done => { node.onscroll = done; node.scrollTop = 0; })")
@@ -249,10 +226,8 @@ def test_text_scrolls_along_unless_the_reader_scrolled_up(page: Page, alone: Cal
     assert text.evaluate(left) < 2
 
 
-def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(
-    page: Page, alone: Callable[..., None]
-) -> None:
-    alone()
+def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(page: Page) -> None:
+    open_trace_view(page)
     live = page.get_by_test_id("status").locator(".sv-spoken")
     assert live.get_attribute("aria-live") == "polite"
     page.evaluate(
@@ -260,13 +235,15 @@ def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(
             new MutationObserver(() => said.push(document.querySelector(".sv-spoken").textContent))
                 .observe(document.querySelector(".sv-spoken"), { childList: true, characterData: true, subtree: true }); }"""
     )
-    page.evaluate("prefixes => prefixes.forEach(value => view.update(value))", WHOLE.prefixes())
+    page.evaluate(
+        "prefixes => prefixes.forEach(value => view.update(value))", [*WHOLE.prefixes()[::4], WHOLE.value]
+    )
     expect(live).to_contain_text(f"{len(WHOLE.tokens)} tokens, ")
     assert len(page.evaluate("said")) == 1
 
 
 def test_the_inspector_tells_where_nothing_was_drafted_and_what_block_verification_would_have_kept(
-    page: Page, alone: Callable[..., None]
+    page: Page,
 ) -> None:
     own = token_entry("cat", accepted=False, q=None, acceptance=None, coin=None)
     silent = {"proposals": [], "draft_length": 0, "examined": 0}
@@ -274,7 +251,7 @@ def test_the_inspector_tells_where_nothing_was_drafted_and_what_block_verificati
         round_entry([token_entry("the")], kept_by_block=3),
         round_entry([own], **silent, index=1),
     ]
-    alone(line(run_entry("speed", lenience=0.0)) + "".join(map(line, rounds)))
+    open_trace_view(page, line(run_entry("speed", lenience=0.0)) + "".join(map(line, rounds)))
     inspector = page.get_by_test_id("inspector")
     page.get_by_test_id("token").nth(1).hover()
     unfold_all(page)
@@ -295,9 +272,9 @@ REJECTED = token_entry(
 KEPT = token_entry("cat", rule={"score": 0.83, "threshold": 0.7, "trusted": True})
 
 
-def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page, alone: Callable[..., None]) -> None:
+def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page) -> None:
     """Law 7: the bars are q, p and pi of the draft token, the cover its acceptance."""
-    alone(one_round(KEPT, REJECTED))
+    open_trace_view(page, one_round(KEPT, REJECTED))
     page.get_by_test_id("token").nth(1).hover()
     unfold_all(page)
     inspector = page.get_by_test_id("inspector")
@@ -338,8 +315,8 @@ def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page, alone: C
     expect(inspector).to_contain_text("min(1, p / ((1 − α) q)) = min(1, 0.080 / (0.80 × 0.40)) = 0.25")
 
 
-def test_a_pinned_token_stays_until_it_is_unpinned(page: Page, alone: Callable[..., None]) -> None:
-    alone(one_round(KEPT, REJECTED))
+def test_a_pinned_token_stays_until_it_is_unpinned(page: Page) -> None:
+    open_trace_view(page, one_round(KEPT, REJECTED))
     title = page.get_by_test_id("inspector").locator("h3")
     first, second = page.get_by_test_id("token").nth(0), page.get_by_test_id("token").nth(1)
     first.click()
@@ -351,10 +328,8 @@ def test_a_pinned_token_stays_until_it_is_unpinned(page: Page, alone: Callable[.
     assert page.evaluate("selected") == [[0, "cat"]]
 
 
-def test_the_keyboard_alone_reaches_everything_through_one_tab_stop(
-    page: Page, alone: Callable[..., None]
-) -> None:
-    alone(WHOLE.value)
+def test_the_keyboard_alone_reaches_everything_through_one_tab_stop(page: Page) -> None:
+    open_trace_view(page, WHOLE.value)
     assert page.locator(".sv-text [tabindex='0']").count() == 1
     focused = "document.activeElement.dataset.index"
     starts = [
@@ -382,13 +357,13 @@ def test_the_keyboard_alone_reaches_everything_through_one_tab_stop(
     assert not page.evaluate("document.querySelector('.sv-text').contains(document.activeElement)")
 
 
-def test_a_baseline_shows_that_nothing_was_examined(page: Page, alone: Callable[..., None]) -> None:
+def test_a_baseline_shows_that_nothing_was_examined(page: Page) -> None:
     for method, author in (
         ("verifier_only", "by the verifier itself"),
         ("drafter_only", "by the drafter alone"),
     ):
         trace = make_trace(method=method)
-        alone(trace.value)
+        open_trace_view(page, trace.value)
         assert shares(page, "all") == []
         expect(bricks(page)).to_have_count(len(trace.tokens))
         expect(page.get_by_test_id("chart")).to_contain_text("Nothing is examined")
@@ -401,10 +376,8 @@ def test_a_baseline_shows_that_nothing_was_examined(page: Page, alone: Callable[
         expect(inspector.locator(".sv-picture")).to_have_count(0)
 
 
-def test_the_chart_is_drawn_to_the_measured_times_and_the_latest_sixteen_proposals(
-    page: Page, alone: Callable[..., None]
-) -> None:
-    alone(WHOLE.value)
+def test_the_chart_is_drawn_to_the_measured_times_and_the_latest_sixteen_proposals(page: Page) -> None:
+    open_trace_view(page, WHOLE.value)
     drawn = bricks(page).evaluate_all(
         "nodes => nodes.map(node => ['x', 'y', 'width'].map(name => Number(node.getAttribute(name))))"
     )
@@ -465,15 +438,13 @@ def test_on_a_phone_the_inspector_is_a_sheet_that_tap_opens_and_swipe_back_and_e
         context.close()
 
 
-def test_a_run_stays_while_another_waits_and_a_finished_one_says_how_many_ran_beside_it(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_a_run_stays_while_another_waits_and_a_finished_one_says_how_many_ran_beside_it(page: Page) -> None:
     """Neither a queue position, which belongs to no trace, nor a failure takes the text away that is being read."""
 
     def waiting(position: int) -> str:
         return line({"type": "waiting", "queue_position": position})
 
-    alone(WHOLE.value)
+    open_trace_view(page, WHOLE.value)
     status = figure(page, "stop")
     update(page, waiting(2))
     expect(status).to_have_text("waiting, number 2 in the queue")
@@ -484,7 +455,7 @@ def test_a_run_stays_while_another_waits_and_a_finished_one_says_how_many_ran_be
     assert shown_text(page) == "cat"
     expect(page.get_by_test_id("failure")).to_be_hidden()
     value = waiting(3) + waiting(1) + waiting(0)
-    alone(value)
+    open_trace_view(page, value)
     expect(status).to_have_text("reading the prompt")
     *entries, end = WHOLE.lines
     update(page, value + "".join(entries) + line(json.loads(end) | {"neighbours": 4}))
@@ -493,13 +464,11 @@ def test_a_run_stays_while_another_waits_and_a_finished_one_says_how_many_ran_be
     assert page.locator(".sv-warning").is_hidden()
 
 
-def test_at_temperature_0_the_reason_is_both_favourites_and_no_coin(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_at_temperature_0_the_reason_is_both_favourites_and_no_coin(page: Page) -> None:
     other = [{"id": 123, "text": " the", "probability": 0.5}, {"id": 9, "text": " a", "probability": 0.2}]
     tops = {"q": other[::-1], "p": other, "pi": other[:1]}
     token = {**REJECTED, "acceptance": 0.0, "rule": None, "top": tops}
-    alone(one_round(token, method="speed", lenience=0, temperature=0))
+    open_trace_view(page, one_round(token, method="speed", lenience=0, temperature=0))
     page.get_by_test_id("token").click()
     inspector = page.get_by_test_id("inspector")
     expect(inspector).to_contain_text("The drafter’s favourite is ␣a; the verifier’s is ␣the. They differ")
@@ -509,17 +478,15 @@ def test_at_temperature_0_the_reason_is_both_favourites_and_no_coin(
     expect(inspector.locator(".sv-coin")).to_have_count(0)
 
 
-def test_a_whole_run_opens_on_a_rejection_that_a_coin_decided(page: Page, alone: Callable[..., None]) -> None:
+def test_a_whole_run_opens_on_a_rejection_that_a_coin_decided(page: Page) -> None:
     sure = {**REJECTED, "acceptance": 0.0}
-    alone(one_round(KEPT, sure, REJECTED) + line(end_entry(1, "cascade_chow", "eos")))
+    open_trace_view(page, one_round(KEPT, sure, REJECTED) + line(end_entry(1, "cascade_chow", "eos")))
     expect(page.get_by_test_id("inspector").locator(".sv-where")).to_have_text("Why? Token 3, round 1")
 
 
-def test_a_verifier_that_draws_itself_is_told_without_the_bars_of_a_ratio(
-    page: Page, alone: Callable[..., None]
-) -> None:
+def test_a_verifier_that_draws_itself_is_told_without_the_bars_of_a_ratio(page: Page) -> None:
     """The chance is not p/q: the picture of a coin on the drafter's bar would show another."""
-    alone()
+    open_trace_view(page)
     inspector = page.get_by_test_id("inspector")
     for method, words in (
         ("sampler_match", "probability = p ="),

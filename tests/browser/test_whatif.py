@@ -197,18 +197,3 @@ def test_the_sentence_says_where_the_verdict_flips(page: Page, show: Callable[[s
         page.get_by_test_id("token").nth(index).click()
         unfold_all(page)
         expect(page.locator(".sw-own-words")).to_have_text(f"Token V2: {sentence}.")
-
-
-def test_odd_records_break_nothing(page: Page, show: Callable[[str], None]) -> None:
-    odd: list[Any] = [5, [], {"acceptance": 3, "flips": "x", "kept": [1]}, {"acceptance": [None] * 9, "flips": None},
-                      {"acceptance": [0.5] * 9, "flips": [[None, "0.1"]] * 9, "kept": ["a", {}]}]  # fmt: skip
-    run = run_entry(METHOD, alternatives=[None, 3, *alternatives(METHOD, LENIENCE)[2:]])
-    tokens = [token_entry(str(index), what_if=value) for index, value in enumerate(odd)]
-    show(line(run) + line(round_entry(tokens)) + line(end_entry(1, METHOD, "eos")))
-    for index in range(len(odd)):
-        page.get_by_test_id("token").nth(index).click()
-        unfold_all(page)
-        expect(page.get_by_test_id("inspector").locator("h3")).to_have_text(f"{index} accepted")
-    expect(page.get_by_test_id("what-if")).to_be_visible()
-    slide(page, 0.9)
-    expect(words(page)).to_contain_text("At α = 0.9")

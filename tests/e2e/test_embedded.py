@@ -22,7 +22,7 @@ from specviz.schema.trace import Run
 ROOT = Path(__file__).parents[2]
 MARGIN = 0.03
 """Of two logits: how much 16-bit activations may change against transformers in float32."""
-TOKENS = 24
+TOKENS = 16
 
 PROMPTS = (
     "What is the capital of France?",
@@ -54,17 +54,17 @@ def decisions(runs: list[Run]) -> list[tuple[list[int], list[bool]]]:
 
 
 def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
-    """Law 2: for every method one and the same text for K = 1, 3 and the automatic K, for some methods also for 5 and 16.
+    """Law 2: for every method one and the same text for K = 1 and 3, for some methods also for the automatic K, 5 and 16.
 
     Few and short texts for large K, which draft many tokens in vain; tests/unit/engine has every method with every K.
     """
-    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=16) for method in METHODS]
+    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=12) for method in METHODS]
     first = engine.generate([replace(request, draft_length=1) for request in requests])
     for run in first:
         assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
     wanted = decisions(first)
     changes: dict[str, Any]
-    for length, count, step in ((3, 16, 1), ("auto", 16, 1), (5, 8, 3), (16, 8, 4)):
+    for length, count, step in ((3, 12, 1), ("auto", 8, 2), (5, 8, 3), (16, 8, 4)):
         changes = {"draft_length": length, "max_new_tokens": count, "inspect": 2 * (length == 5)}
         runs = engine.generate([replace(request, **changes) for request in requests[::step]])
         assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted[::step]], (
@@ -77,7 +77,7 @@ def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine) -> None:
     asked = [
         Request(prompt=prompt, method="verifier_only", seed=seed, temperature=heat, max_new_tokens=12)
         for heat in (0.7, 1.0)
-        for seed, prompt in enumerate(PROMPTS)
+        for seed, prompt in enumerate(PROMPTS[::5])
     ]
     alone = engine.generate(asked)
     matched = engine.generate([replace(each, method="sampler_match", draft_length=3) for each in asked])
@@ -85,19 +85,18 @@ def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine) -> None:
     assert sum(run.verifier_calls for run in matched) < 0.9 * sum(run.verifier_calls for run in alone)
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_gumbel_coupling_writes_the_same_texts_with_any_drafter(engine: Engine, temperature: float) -> None:
+def test_gumbel_coupling_writes_the_same_texts_with_any_drafter(engine: Engine) -> None:
     """Token for token: with the drafter, with half of its layers, and with what is found in the text."""
     asked = [
         Request(
             prompt=prompt,
             method="gumbel_coupling",
             seed=seed,
-            temperature=temperature,
+            temperature=(0.7, 1.0)[seed % 2],
             draft_length=3,
             max_new_tokens=TOKENS,
         )
-        for seed, prompt in enumerate(PROMPTS)
+        for seed, prompt in enumerate(PROMPTS[::5])
     ]
     others = (Engine(load_pair(key, device="cpu")) for key in ("embedded-skip", "embedded-lookup"))
     wanted, *found = (each.generate(asked) for each in (engine, *others))
@@ -182,7 +181,7 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]], penalty: float
     ]
 
 
-@pytest.mark.parametrize(("penalty", "count"), [(1.0, 6), (1.1, 3)])
+@pytest.mark.parametrize(("penalty", "count"), [(1.0, 4), (1.1, 2)])
 def test_greedy_is_greedy(engine: Engine, penalty: float, count: int) -> None:
     """Law 5 at T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`."""
     settings: dict[str, Any] = {"temperature": 0, "max_new_tokens": TOKENS, "repetition_penalty": penalty}
@@ -249,7 +248,7 @@ from specviz.engine.engine import Engine
 
 engine = Engine(load_pair("embedded", "cpu"))
 for temperature in (0.0, 0.7):
-    asked = dict(temperature=temperature, inspect=10, max_new_tokens=8)
+    asked = dict(temperature=temperature, inspect=10, max_new_tokens=4)
     engine.generate([Request("A short story.", method=name, **asked) for name in PAPER])
 print({'transformers.modeling_utils', 'torch._dynamo', 'specviz.models.modules'} & set(sys.modules) or "none")
 """

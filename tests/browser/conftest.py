@@ -54,6 +54,7 @@ def chromium() -> Iterator[BrowserContext]:
         "--disable-features=BackForwardCache",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
         "--process-per-site",
+        "--js-flags=--no-opt",  # optimising code of pages that live for seconds takes a tenth of the time
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         flags.append("--no-sandbox")

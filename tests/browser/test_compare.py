@@ -57,6 +57,7 @@ def menu(page: Page, number: int) -> Locator:
     found = pane(page, number).locator(".sc-settings")
     if not found.is_visible():
         head(page, number).click()
+        expect(found).to_be_visible()
     return found
 
 
@@ -268,6 +269,7 @@ def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None
     lenience = float(menu(page, 1).locator(".sc-number").inner_text())
     expect(head(page, 1)).to_contain_text(f"Diff α {lenience:g}")
     groups = menu(page, 2).get_by_label("Method").locator("> optgroup")
+    expect(groups).to_have_count(len(method_menu()))
     assert [each.get_attribute("label") for each in groups.all()] == list(method_menu())
     menu(page, 2).get_by_label("Model pair").select_option("SmolLM2 135M, layer skip")
     expect(head(page, 2)).to_contain_text("layer skip")

@@ -283,7 +283,7 @@ def test_who_leaves_the_page_ends_the_run(script: Script, page: Page, address: s
     open_app(page, address)
     page.click("#run")
     wait_until(lambda: script.active == 1)
-    page.goto("about:blank")
+    page.goto(f"{address}/theme.css")  # of the same origin, whose storage the fixture clears
     wait_until(lambda: script.active == 0)
 
 

@@ -148,8 +148,11 @@ def test_a_wrong_option_is_a_sentence(
     assert sentence in capsys.readouterr().err
 
 
-def test_pairs_of_shapes_are_seeded_and_share_weights_between_their_twins() -> None:
-    """Both models have one vocabulary; ours runs the very weights that transformers runs."""
+def test_pairs_of_shapes_are_seeded_and_share_weights_between_their_twins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both models have one vocabulary; ours runs the very weights that transformers runs, where they are not packed."""
+    monkeypatch.setenv("SPECVIZ_PREPACK", "0")
     bed = load_bed(BenchmarkOptions(shape=("tiny", "tiny"), device="cpu", dtype="float32"), silent)
     again = shapes.shape_pair("tiny", "tiny", torch.device("cpu"), torch.float32)
     weights = [list(pair.verifier.parameters()) for pair in (bed.plain, bed.ours, again)]

@@ -23,7 +23,7 @@ run: $(RUN_READY)
 	$(VENV)/bin/python app.py
 
 test: $(TEST_READY)
-	@echo "All tests, those in a real browser included, on all cores (4 at most): about 20 minutes on two cores."
+	@echo "All tests, those in a real browser included, on all cores (4 at most): about 7 minutes on two cores."
 	@echo "The first run in a checkout also compiles loops, which takes a minute. Only the fast ones: pytest tests/unit"
 	$(VENV)/bin/python -m pytest $(PARALLEL)
 

@@ -109,7 +109,7 @@ def wire_api(service: Service) -> None:
 
 
 def check_arguments(endpoint: str, came: Mapping[str, Any]) -> None:
-    """Raise RequestError if an argument is unknown, missing or of another kind. The message omits the value, which may be long."""
+    """Raise RequestError if an argument is unknown, missing or of the wrong type. The message omits the value, which may be long."""
     known = {each.name: each for each in parameters_of(endpoint)}
     for name in came:
         if name not in known:

@@ -50,7 +50,7 @@ MAX_SENTENCE = 300
 
 failed_status: ContextVar[dict[str, int] | None] = ContextVar("failed_status", default=None)
 """Holds the HTTP status for the answer to a failed event, as {"status": …}."""
-TOO_LARGE = f"A request may have {MAX_BODY} bytes here."
+TOO_LARGE = f"The body of a request may have at most {MAX_BODY} bytes here: send less."
 NO_ANSWER = (
     f"There is no such answer here: it was fetched before, or nobody read it for {UNREAD_SECONDS:g} s."
 )
@@ -90,7 +90,9 @@ def guarded(routes: Sequence[BaseRoute], hosts: Hosts = EVERY_HOST) -> dict[str,
 
 
 class Guard:
-    """ASGI middleware: refuses unknown addresses, stops reading at its limits, and turns failures into answers."""
+    """ASGI middleware before gradio. Answers unknown addresses, malformed headers, bodies that are too slow, too large or too many, and
+    gradio's own failures with a status and a sentence.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

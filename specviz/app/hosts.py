@@ -19,12 +19,12 @@ from specviz.environment import HOSTS, on_space
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 FOREIGN_HOST = f"This server does not answer under this host: open it as localhost, or let its owner name the host in {HOSTS.name}."
-FOREIGN_SITE = f"Another site may not use this server: open its own page, or let its owner name the site's host in {HOSTS.name}."
+FOREIGN_SITE = f"Another site's page may not use this server: open the server's own page, or let its owner name that site's host in {HOSTS.name}."
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Host names that are answered, which are also the sites that may ask. Without `only`, any host is answered, to its own pages."""
+    """Host names, whose sites may use the server. With `only`, requests to other hosts are refused; else every host serves its own pages."""
 
     names: frozenset[str]
     only: bool = False
@@ -34,8 +34,12 @@ EVERY_HOST = Hosts(frozenset({"*"}))
 """Every host is answered, to the pages of every site."""
 
 
-def answered_hosts(server_name: str, *addresses: str, environment: Mapping[str, str] | None = None) -> Hosts:
-    """The hosts of a server that listens on `server_name`; `addresses` are further addresses that the owner gave to visitors."""
+def allowed_hosts(server_name: str, *addresses: str, environment: Mapping[str, str] | None = None) -> Hosts:
+    """The hosts of a server that listens on `server_name`.
+
+    Every host, if SPECVIZ_HOSTS names "*" or on a Space. Only loopback, `server_name`, the owner's `addresses` and those that SPECVIZ_HOSTS
+    names, if it names any or the server listens on loopback. Otherwise every host, but only for its own pages.
+    """
     environment = os.environ if environment is None else environment
     named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
     if "*" in named or on_space(environment):  # a Space's proxies set the host

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specviz.app.api import figures
-from specviz.app.openai_request import Asked
+from specviz.app.openai_request import Completion
 from specviz.schema.trace import Run, Token
 
 UNLIKELY = -9999.0
@@ -85,7 +85,7 @@ class Text:
 class Answer:
     """Makes the JSON objects that answer one call."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Completion) -> None:
         """Begin an answer, with an id of its own."""
         self._asked = asked
         self.text = Text(asked.stops)

@@ -61,14 +61,14 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One call.
+class Completion:
+    """A call for a chat or text completion.
 
     Attributes:
         model: the key of a pair.
-        prompt: name of the parameter with the prompt.
+        prompt: name of the parameter with the prompt, "messages" or "prompt".
         stops: the text ends before the first of them.
-        explains: whether the answer says of each token how it was decided.
+        explains: whether the answer says of each token how it was decided (parameter `specviz`).
     """
 
     model: str
@@ -86,7 +86,7 @@ class Asked:
         return self.prompt == "messages"
 
 
-def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
+def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Completion:
     """Read the call in a body; `kinds` is `CHAT` or `TEXT`.
 
     Raises:
@@ -107,7 +107,7 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Asked:
         raise ParameterError(
             f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters each.", "stop"
         )
-    return Asked(
+    return Completion(
         model=sent["model"],
         request=_request(sent, prompt, top or 0, limits),
         prompt=prompt,

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from specviz.app.api import follow, pairs
 from specviz.app.clients import client_address
 from specviz.app.openai_answer import Answer, Piece, joined
-from specviz.app.openai_request import CHAT, TEXT, Asked, blaming, read
+from specviz.app.openai_request import CHAT, TEXT, Completion, blaming, read
 from specviz.app.refusals import OPENAI_PATH, ParameterError, openai_error, refusal
 from specviz.engine.events import Loading, Waiting
 from specviz.environment import OPENAI, on_space
@@ -112,7 +112,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
     return answered
 
 
-def _served(service: Service, asked: Asked, answer: Answer, visitor: Visitor) -> Iterator[Item]:
+def _served(service: Service, asked: Completion, answer: Answer, visitor: Visitor) -> Iterator[Item]:
     """Serve a call. Yields, a few times a second, what the call waits for or the next piece of the text. Closing the generator ends the run."""
     runs: list[Run | None] = [None]
     steps = follow(service, asked.model, [asked.request], runs, visitor, threading.Event())

@@ -22,7 +22,7 @@ from specviz.app.components.wrong_engines_view import WrongEnginesView
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
 from specviz.app.health import health_routes
-from specviz.app.hosts import answered_hosts
+from specviz.app.hosts import allowed_hosts
 from specviz.app.look import ICON, TITLE, css, head, theme
 from specviz.app.openai_routes import openai_routes
 from specviz.app.opening import wire_opening
@@ -86,16 +86,16 @@ def build_page(service: Service | None = None, classroom: Classroom | None = Non
 
 
 def host(for_class: bool) -> str:
-    """The host of the server: by default this machine alone, for a class every interface."""
+    """The address to listen on: HOST, by default loopback, for a class every interface."""
     return environment.HOST.value() or ("0.0.0.0" if for_class else "127.0.0.1")
 
 
 def launch(
     page: gr.Blocks, service: Service | None = None, classroom: Classroom | None = None, **more: Any
 ) -> Any:
-    """Serve the page, the health of `service` and the routes of a class on `host` and PORT.
+    """Serve the page, and with a `service` its health, its completions and the routes of a class, on `host()` and PORT.
 
-    `more` overrides options of gradio's `launch`.
+    Returns when the server ends, or at once with `prevent_thread_lock`. `more` overrides options of gradio's `launch`.
     """
     routes: list[BaseRoute] = [lesson_route(), rule_route()]
     if service:
@@ -117,15 +117,15 @@ def launch(
         "max_threads": _THREADS + busy,
         "state_session_capacity": _SESSIONS + busy,
     } | more
-    told = (classroom.address if classroom else "", os.environ.get("GRADIO_ROOT_PATH", ""))
-    hosts = answered_hosts(options["server_name"], *told)
+    addresses = (classroom.address if classroom else "", os.environ.get("GRADIO_ROOT_PATH", ""))
+    hosts = allowed_hosts(options["server_name"], *addresses)
     serve_head(page, head())
-    holds = not options.pop("prevent_thread_lock", False)
+    blocks = not options.pop("prevent_thread_lock", False)
     served = page.launch(app_kwargs=guarded(routes, hosts), prevent_thread_lock=True, **options)
     structure_tools(page, SCHEMAS, check_arguments)
     most = _most_connections()
     bound_connections(page.server.config, most, most // 2, network_of)
-    if holds:
+    if blocks:
         page.block_thread()
     return served
 

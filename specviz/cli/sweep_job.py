@@ -84,7 +84,7 @@ class SweepJob:
                 self._folder.begin(sweep.header)
             self._state.wait_for_everyone()
             if not self._folder.is_complete:
-                self._write_all(sweep, stop)
+                self._write(sweep, stop)
             self._state.wait_for_everyone()
             if self.is_main and self._folder.is_complete:
                 self._time(sweep, stop)
@@ -100,8 +100,8 @@ class SweepJob:
         timed = min(self._grid.timed, len(header.items)) * len(self._grid.settings)
         return len(self._folder.timings()) >= timed
 
-    def _write_all(self, sweep: Sweep, stop: threading.Event) -> None:
-        """Divide the missing units among the processes, write them, and finish the folder once none is missing."""
+    def _write(self, sweep: Sweep, stop: threading.Event) -> None:
+        """Write this process's share of the missing units, until stopped. The main process finishes the folder if none is missing then."""
         done = self._folder.done()
         self._state.wait_for_everyone()  # before any process writes a unit, so that all divide the same units
         missing = [unit for unit in sweep.units if unit not in done]

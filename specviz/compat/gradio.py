@@ -98,9 +98,10 @@ def structure_tools(
     schemas: Mapping[str, dict[str, Any]],
     check: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Make a served page's tools declare their answers' schemas (`schemas`, by endpoint), and add to each answer the object that its text encodes.
+    """Give a launched page's MCP tools schemas of their answers (`schemas`, by endpoint), and each answer the object that its text encodes.
 
-    A list becomes the "result" of an object. If `check` raises an error for a call's arguments, the tool answers with its message.
+    A list becomes the "result" of an object. If `check` raises an error for a call's arguments, the tool answers with its message. Does
+    nothing without an MCP server.
 
     In 6.31 gradio declares no schema; its own `structured_output` repeats the text, and its error messages name no argument. The
     handlers belong to the package mcp, which allows replacing them.

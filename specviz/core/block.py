@@ -12,34 +12,34 @@ from torch import Tensor
 from specviz.core.sampling import at
 
 
-def kept(q: Tensor, p: Tensor, tokens: Tensor, coins: Tensor) -> Tensor:
-    """The number [...] of draft tokens that are kept: all up to the last one whose coin is below its chance.
+def kept(q: Tensor, p: Tensor, tokens: Tensor, uniforms: Tensor) -> Tensor:
+    """The number [...] of draft tokens that are kept: the longest prefix whose uniform is below its acceptance probability.
 
     Args:
         q, p: both models' distributions along the block, [..., K, V].
         tokens: the draft tokens, [..., K].
-        coins: their uniforms, [..., K].
+        uniforms: one per draft token, [..., K].
     """
-    passed = coins < chances(q, p, tokens)
+    passed = uniforms < acceptance(q, p, tokens)
     return (passed * torch.arange(1, 1 + tokens.shape[-1], device=tokens.device)).amax(-1)
 
 
-def chances(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
-    """The chance [..., K] of each beginning of the block: the paper's h. Arguments as in `kept`."""
-    weights, mass = _weights(q, p, tokens), leftovers(q, p, tokens).sum(-1)
+def acceptance(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
+    """Acceptance probability [..., K] of each prefix of the block: the paper's h. Arguments as in `kept`."""
+    weights, mass = _weights(q, p, tokens), residuals(q, p, tokens).sum(-1)
     whole = mass + 1 - weights[..., :-1]
-    # Where p is q nothing is left over: the next token is kept for certain, and this one with it.
+    # 0/0 where p is q and the weight 1: the next draft token is surely accepted, and so is this prefix.
     inner = torch.where(whole > 0, mass / whole, 1.0)
     return torch.cat([inner[..., 1:], weights[..., -1:]], -1)
 
 
-def leftovers(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
-    """What follows where 0, 1, … K − 1 tokens are kept, to be normalised: [..., K, V]. Arguments as in `kept`."""
+def residuals(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
+    """Residuals [..., K, V], not normalised: the next token is drawn from the i-th if exactly i are kept. Arguments as in `kept`."""
     return (_weights(q, p, tokens)[..., :-1, None] * p).sub_(q).clamp_min_(0)
 
 
 def _weights(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
-    """How much more probable the verifier finds each beginning of the block than the drafter, at most 1: [..., K + 1], from 1 on."""
+    """The paper's p of each prefix of the block, [..., K + 1]: 1, then at each token the last one times p/q, at most 1."""
     ratios = (at(p, tokens) / at(q, tokens)).unbind(-1)
     found = [torch.ones_like(ratios[0])]
     for ratio in ratios:

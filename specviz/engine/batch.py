@@ -82,7 +82,7 @@ class Batch:
                 return count
         if self.sequences or reading:
             return 0
-        self.free_memory()
+        self.free_captures()
         return 1
 
     def _bytes_needed(self, sequences: list[Sequence]) -> int:
@@ -97,8 +97,8 @@ class Batch:
             slots += count * min(model.chunk, prompt) * model.reading_bytes(longest)
         return slots + sum(map(_round_bytes, [*self.sequences, *sequences])) * self.pair.vocabulary_size
 
-    def free_memory(self) -> bool:
-        """Free captured passes, and capture none until the batch is empty; returns True if any were freed."""
+    def free_captures(self) -> bool:
+        """Free the pair's captured passes, and capture none until the batch is empty. Returns whether any were freed."""
         freed = [model.free_memory() for model in (self.pair.drafter_model, self.pair.verifier_model)]
         if any(freed):
             log.warning("memory ran out: forward passes are not captured for a while")
@@ -144,7 +144,7 @@ class Batch:
         if not self.sequences:
             self.pair.pass_times  # noqa: B018
 
-    # ---- who is in it --------------------------------------------------------------------------------------
+    # ---- membership ----------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def take(self, other: Batch) -> None:
@@ -175,9 +175,9 @@ class Batch:
 
     @torch.inference_mode()
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
-        """Free a sequence's slots; if it `failed`, they may hold numbers that are not finite.
+        """Remove a sequence and free its slots, which may hold numbers that are not finite if it `failed`. Its run gets its logits.
 
-        Unless the run failed, the tokens that the models have read go into the prefix caches.
+        Unless the run failed, its first `LONGEST` tokens go into the prefix caches of models that are batch-invariant.
         """
         sequence.keep_logits()
         read = sequence.ids[:-1][:LONGEST]

@@ -147,7 +147,7 @@ class _EngineStream(Stream[Event]):
 
 def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
     """One step's events."""
-    for outcome in step(batch, batch.free_memory):
+    for outcome in step(batch, batch.free_captures):
         sequence = outcome.sequence
         if (error := outcome.error) is not None:
             try:

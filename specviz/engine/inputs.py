@@ -1,4 +1,4 @@
-"""What the device needs to know of sequences: uniforms, noise, sampling parameters, penalties and banned tokens, as tensors.
+"""Numbers of sequences as tensors on a device: uniforms, sampling parameters, penalties and banned tokens.
 
 Each tensor has a row per sequence, in the order given. Knows sequences; runs no model.
 """
@@ -44,7 +44,7 @@ def sampling(device: torch.device, parameters: list[SamplingParameters]) -> Samp
 
 
 def penalty(device: torch.device, sequences: list[Sequence]) -> Penalty | None:
-    """Their repetition penalties; None where no sequence has one."""
+    """The sequences' repetition penalties; None if all are 1."""
     strengths = [each.repetition_penalty for each in sequences]
     if all(strength == 1 for strength in strengths):
         return None

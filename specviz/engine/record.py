@@ -54,7 +54,7 @@ class Decision:
 
     @property
     def inspect(self) -> int:
-        """Most probable tokens to record per position; 0 for none."""
+        """Number of most probable tokens to record per position; 0 for none."""
         return max(each.request.inspect * each.records for each in self.sequences)
 
 
@@ -76,21 +76,21 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     method, target, tokens = decision.method, decision.target, decision.tokens
     records = any(each.records for each in decision.sequences)
     found = dict[Any, Tensor]()
-    emitted = list[Tensor]()  # at each step: the draft token, and the resampled one
+    candidates = list[Tensor]()  # at each step: the draft token, and the resampled one
     if tokens is not None:
         found["draft"] = tokens
-        emitted.append(tokens)
+        candidates.append(tokens)
     if decision.resampled is not None:
         found["resampled"] = decision.resampled
         again = decision.resampled[:, None]
-        emitted.append(again if tokens is None else again.expand_as(tokens))
+        candidates.append(again if tokens is None else again.expand_as(tokens))
     if decision.verdict is not None:
         found |= {"accepted": decision.verdict.accepted, "acceptance": decision.verdict.acceptance}
         if tokens is not None and method.matches and records:
             found["coin"] = target.matching_coins(
                 tokens, decision.verdict.accepted, decision.resampling, decision.noise
             )
-    some = torch.stack(emitted, -1)
+    some = torch.stack(candidates, -1)
     if method.drafts:
         found["q"] = target.distributions.q.gather(-1, some)
     if method.verifies:
@@ -100,16 +100,16 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         if tokens is not None and (test := target.deferral_test(tokens)) is not None:
             found["score"], found["threshold"] = test
         if decision.inspect:
-            found |= _explained(decision, backend)
+            found |= _inspection(decision, backend)
             if decision.verdict is not None and method.ratio and not method.share:
                 found["kept_by_block"] = _kept_by_block(decision)
     return found
 
 
-def _explained(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
+def _inspection(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
     """The most probable tokens at the examined positions of inspected sequences, and what `what_if` reads there; elsewhere 0.
 
-    At temperature 0, the most probable under q1 and p1 in place of q and p.
+    At temperature 0, where q and p are one-hot, those under q1 and p1.
     """
     method, tokens, where = decision.method, decision.tokens, _examined(decision)
     part = decision.target.select(where)

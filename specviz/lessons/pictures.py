@@ -226,7 +226,7 @@ def _race(shelf: Shelf, runs: dict) -> Picture:
 
 
 def _round(shelf: Shelf, run: Run, round: int, stages: list) -> Picture:
-    """One round. `stages` are its stages before and after the guess: drafted, checked or decided."""
+    """One round at two stages, before and after the pupil guesses. A stage is "drafted", "checked" or "decided"."""
     if not 0 <= round < len(run.rounds) or not run.rounds[round].proposals:
         raise LessonError("“round” must be the index of a round with a draft.")
     if len(stages) != 2:
@@ -236,7 +236,7 @@ def _round(shelf: Shelf, run: Run, round: int, stages: list) -> Picture:
     one = run.rounds[round]
     checks = [each.verifier_seconds for each in run.rounds if each.examined and each.verifier_seconds]
     if not checks:
-        raise LessonError("“run” must have checked its drafts.")
+        raise LessonError("“run” must have a round in which the verifier checked a draft.")
     check, alone = statistics.median(checks), shelf.runs.verifier_only_seconds_per_token
     return _picture(
         run,

@@ -1,7 +1,7 @@
 """Tokens as text: labels of single tokens, and text that is shown while it grows.
 
-`tokenizer.decode` needs all ids at once. Most decoders map a token without regard to those before it, so the text of the latest few tokens
-can be told at once. Under any other decoder, such as CTC (no language model has it), all text is told at the end.
+`tokenizer.decode` needs all ids at once. Most decoders map each token independently, so that text can be emitted while it grows. Under any
+other decoder, such as CTC (no language model has it), all text is emitted at the end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _ANCHOR = "a"
 _BYTE = re.compile(r"<0x[0-9A-Fa-f+][0-9A-Fa-f]>")  # a sign too: Rust's parser accepts it
 _CONTINUATIONS = "Ģ", "¿"
 """The bytes 0x80 and 0xBF in byte-level tokens: every incomplete character can go on with one of them."""
-_BY_TOKEN = ("ByteFallback", "ByteLevel", "Metaspace", "Replace", "WordPiece")
-"""Parts of decoders that need separate tokens, and map one without regard to others; ByteFallback to other bytes only."""
+_TOKENWISE = ("ByteFallback", "ByteLevel", "Metaspace", "Replace", "WordPiece")
+"""Steps of decoders that map each token of a list independently; ByteFallback depends on adjacent byte tokens too."""
 
 
 class TokenLabels:
@@ -64,10 +64,11 @@ class TokenLabels:
         return self._cleans(text) if self._cleans else text
 
     def settled(self, strings: Sequence[str]) -> tuple[str, int]:
-        """The text of tokens, and how many of its characters no later token can change; the text is "" if none are known to be settled."""
+        """The text of at least one token, and how many of its characters no later token can change; "" and 0 if that is unknown."""
         if self._kinds is None or ("ByteFallback" in self._kinds and _BYTE.fullmatch(strings[-1])):
             return "", 0
         text = self._decode(strings)
+        # A U+FFFD at the end is final only if no continuation byte would complete or change it.
         if "ByteLevel" in self._kinds and text.endswith("\ufffd"):
             longer = [self._decode([*strings, each]) for each in _CONTINUATIONS]
             return text, len(text) - any(each != f"{text}\ufffd" for each in longer)
@@ -128,7 +129,7 @@ def _kinds(decoder: Any) -> set[str] | None:
     for part in parts:
         kind = part["type"]
         if not (
-            kind == "Fuse" or (kind == "Strip" and not part["stop"]) or (kind in _BY_TOKEN and not fused)
+            kind == "Fuse" or (kind == "Strip" and not part["stop"]) or (kind in _TOKENWISE and not fused)
         ):
             return None
         fused = fused or kind in ("Fuse", "ByteLevel")

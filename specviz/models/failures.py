@@ -21,7 +21,7 @@ from specviz.errors import NoRoomError, PairError, is_disk_full, is_out_of_memor
 from specviz.models.hub import weight_files
 
 Sign = type | str | range | Callable[[BaseException], bool]
-"""Of a cause: a class of errors, a part of a message in lower case, HTTP statuses of the hub's answer, or a test."""
+"""How an error is recognised: by its class, by a part of its message in lower case, by the hub's HTTP status, or by a test."""
 
 
 def _shows(error: BaseException, sign: Sign) -> bool:
@@ -56,13 +56,13 @@ _FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
         "The files of {name} cannot be read or stored: check the permissions of the model cache.",
         (PermissionError, "read-only file system"),
     ),
-    # These come before the unreachable hub: huggingface_hub calls it so, whatever it answers.
+    # These come before "cannot be reached", because huggingface_hub says that of any failed answer.
     (
         "The model hub does not accept the token that is set here: log in anew (hf auth login) to load {name}.",
         (range(401, 402),),
     ),
     (
-        "The model hub takes no more requests from here for now: load {name} again in a few minutes, or log in (hf auth login).",
+        "The model hub limits the requests from here: load {name} again in a few minutes, or log in (hf auth login).",
         (range(429, 430),),
     ),
     (

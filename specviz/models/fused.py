@@ -104,7 +104,7 @@ def _config_has(config: Any) -> str:
         return "head counts or sizes that are no numbers have no fused pass"
     sizes = (config.hidden_size, config.intermediate_size, heads * size)
     if size % 16 or any(each % 64 for each in sizes) or heads % key_heads:
-        return f"sizes {sizes} are no multiples of 64"
+        return f"sizes {sizes}, not all multiples of 64, or {heads} heads of {key_heads} key heads and size {size} have no fused pass"
     return ""
 
 
@@ -117,9 +117,9 @@ class UnknownTensorsError(ValueError):
 
 
 def _rotary(config: Any) -> tuple[np.ndarray, float]:
-    """Inverse frequencies [head size / 2] of rotary positions, float32, and the factor of their cosines and sines.
+    """Inverse frequencies of rotary positions, float32 [head size / 2], and the factor of their cosines and sines.
 
-    The same as in transformers' models; importing those would bring all modelling code.
+    The kind "default" is computed here: in transformers it is part of the modelling code, which is slow to import.
     """
     kind = config.rope_parameters["rope_type"]
     if kind != "default":

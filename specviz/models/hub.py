@@ -112,26 +112,28 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     template or the generation config. Raises whatever huggingface_hub raises.
     """
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     from specviz.compat.huggingface_hub import delete_abandoned
 
     if Path(location).is_dir():
         return Path(location)
-    sizes: dict[str, int] = {}
-    if online:
-        delete_abandoned(location)
-        try:
-            sizes = _sizes(location)
-        except Exception:
-            if not is_cached(location):
-                raise
-            online = False
-    weights = [pattern for file, pattern in _WEIGHTS.items() if file in sizes]
-    patterns = [*_DESCRIPTIONS, *weights[:1]]
-    total = sum(size for file, size in sizes.items() if any(fnmatch(file, it) for it in patterns))
-    bar = download_bar(name, report, total)
-    options: dict[str, Any] = {"allow_patterns": patterns, "ignore_patterns": ["*/*"], "tqdm_class": bar}
-    return Path(snapshot_download(location, local_files_only=not online, **options))
+    options: dict[str, Any] = {"allow_patterns": [*_DESCRIPTIONS], "ignore_patterns": ["*/*"]}
+    if not online:
+        return Path(snapshot_download(location, local_files_only=True, **options))
+    delete_abandoned(location)
+    try:
+        sizes = _sizes(location)
+    except Exception:
+        if is_cached(location):
+            with contextlib.suppress(LocalEntryNotFoundError):
+                return Path(snapshot_download(location, local_files_only=True, **options))
+        raise
+    options["allow_patterns"] += [pattern for file, pattern in _WEIGHTS.items() if file in sizes][:1]
+    total = sum(
+        size for file, size in sizes.items() if any(fnmatch(file, it) for it in options["allow_patterns"])
+    )
+    return Path(snapshot_download(location, tqdm_class=download_bar(name, report, total), **options))
 
 
 def _sizes(repository: str) -> dict[str, int]:

@@ -153,7 +153,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress) -> ModelPair:
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, report)
         drafter_tokenizer = None
         if isinstance(spec.drafter, SkipSource):
-            drafter = _without_layers(verifier, spec.drafter.layers, loader.prepack)
+            drafter = _without_layers(verifier, spec.drafter.skipped, loader.prepack)
         else:
             drafter = LookupModel(verifier)
     else:

@@ -18,7 +18,7 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model on the model hub, given by the name of its repository, or in a folder, given by its absolute path."""
+    """A model in transformers' format: a repository of the model hub, or a folder where `repository` is an absolute path."""
 
     repository: str
 
@@ -47,9 +47,9 @@ class AssetSource:
 
 @dataclass(frozen=True)
 class SkipSource:
-    """The verifier without some of its layers (0-based), sharing every weight."""
+    """The verifier without some of its layers, sharing every weight."""
 
-    layers: range
+    skipped: range
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class PairSpec:
         verifier_parameters: likewise.
         about: one sentence for the page.
         gated: whether a licence must be accepted on the hub first.
-        repetition_penalty: of the verifier's generation config as published; 1 is off, None is unknown. Once the pair is loaded, the
-            loaded config's counts.
+        repetition_penalty: of the verifier's generation config as published; 1 is off, None is unknown. A loaded pair has its own
+            config's value.
     """
 
     key: str
@@ -89,7 +89,7 @@ class PairSpec:
 
     @property
     def origin(self) -> str:
-        """Where the weights come from: "embedded", "hub" or "folder"."""
+        """Where the weights come from: "hub" if a repository is needed, else "folder" if the verifier is one, else "embedded"."""
         if self.repositories:
             return "hub"
         return "folder" if isinstance(self.verifier, HubSource) else "embedded"

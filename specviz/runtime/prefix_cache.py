@@ -26,7 +26,10 @@ class PrefixCache:
         self._prefixes: list[tuple[list[int], KeyValues]] = []
 
     def find(self, ids: Sequence[int]) -> tuple[KeyValues | None, int]:
-        """Keys and values of the prefix that shares the most first tokens with `ids`, and their number; None and 0 below `SHORTEST`."""
+        """Keys and values of the cached prefix that has the longest common prefix with `ids`, and its length; None and 0 below `SHORTEST`.
+
+        They may hold more positions than that.
+        """
         found = [(common_length(prefix, ids), saved) for prefix, saved in self._prefixes]
         length, saved = max(found, key=itemgetter(0), default=(0, None))
         return (saved, length) if length >= SHORTEST else (None, 0)

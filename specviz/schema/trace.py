@@ -84,7 +84,7 @@ class WhatIf:
     """What each of the run's alternatives would have done with the examined draft token and the same uniform.
 
     Attributes:
-        acceptance: acceptance probability under each alternative. The token is accepted if coin < acceptance.
+        acceptance: acceptance probability under each alternative, in the run's order. The token is accepted if coin < acceptance.
         flips: for each alternative, the critical leniences, at which its verdict changes: ascending, at most two. None if
             unknown, as for a custom rule.
         kept: [from, to), the range of leniences in which this run's rule would draw the same replacement; None if the

@@ -23,7 +23,7 @@ from specviz.runtime.memory import give_back_memory
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.serving import policy
 from specviz.serving.inbox import STOPPED, Inbox
-from specviz.serving.recovery import explain, first_step, free_memory, step_or_recover
+from specviz.serving.recovery import engine_error, first_step, free_memory, step_or_recover
 from specviz.serving.statistics import EngineStatistics
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class EngineLoop:
             self._prefills[index] = self._begin_prefill(prefill.sequences, cached=False)
         else:
             group = self._scheduler.group_of(prefill.sequences[0])
-            self._fail(group, explain(error, len(prefill.sequences), longest))
+            self._fail(group, engine_error(error, len(prefill.sequences), longest))
 
     # ---- decode ----------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class EngineLoop:
             if sequence not in group.unfinished:  # another sequence of its group has just failed
                 continue
             if outcome.error is not None:
-                self._fail(group, explain(outcome.error, 1, sequence.length_limit))
+                self._fail(group, engine_error(outcome.error, 1, sequence.length_limit))
                 continue
             run.neighbours = max(run.neighbours, len(outcomes) - sizes[group])
             emitted = len(outcome.token_ids)

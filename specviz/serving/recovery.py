@@ -1,6 +1,6 @@
 """Recovery from failed steps, so that as few sequences as possible fail.
 
-If memory runs out, the prefix caches are freed, then the captured passes; if that is not enough, the longest sequence is ended. After
+If memory runs out, the prefix caches are freed, then the captured passes. If that is not enough, the longest sequence fails. After
 any other error, each sequence repeats the step in a batch of its own.
 """
 
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
     """One step of a batch. A sequence that fails has an outcome with an error.
 
-    If no memory can be freed, the only outcome is an error for the longest sequence; without it the next step may succeed.
+    If no memory can be freed, the only outcome is an error for the longest sequence. It is still in the batch: remove it before the next step.
     """
     try:
         return step(batch, partial(free_memory, batch, caches))
     except Exception as error:
         if is_out_of_memory(error):
-            return [_end_longest(batch)]
+            return [_fail_longest(batch)]
         log.error("a step failed; its sequences go on one by one", exc_info=error)
         return _step_alone(batch)
 
@@ -48,11 +48,11 @@ def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
         log.warning("memory ran out: prefix caches were cleared")
         give_back_memory()
         return True
-    return batch.free_memory()
+    return batch.free_captures()
 
 
-def explain(error: Exception, count: int, longest: int) -> EngineError:
-    """The error for the caller of `count` sequences of up to `longest` tokens. A new one: the old one's frames hold memory."""
+def engine_error(error: Exception, count: int, longest: int) -> EngineError:
+    """What the caller of `count` sequences of up to `longest` tokens is told. A new error, because the traceback of `error` holds tensors."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     if is_out_of_memory(error):
@@ -71,10 +71,10 @@ def _step_alone(batch: Batch) -> list[Outcome]:
             outcomes += alone.step()
             batch.take(alone)
         except Exception as error:
-            outcomes.append(Outcome(sequence, [], error=explain(error, 1, longest)))
+            outcomes.append(Outcome(sequence, [], error=engine_error(error, 1, longest)))
     return outcomes
 
 
-def _end_longest(batch: Batch) -> Outcome:
+def _fail_longest(batch: Batch) -> Outcome:
     longest = max(batch.sequences, key=lambda sequence: (sequence.length_limit, sequence.index))
     return Outcome(longest, [], error=out_of_memory(len(batch.sequences), batch.longest))

@@ -86,7 +86,7 @@ class SharedEngine(BaseEngine):
         the time to the deadline, at which a run ends with stop_reason "time".
 
         Raises:
-            RequestError: a request does not fit the pair, or its prompt is too long. Raised by this call.
+            RequestError: a request does not fit the pair, or its prompt is too long. Raised by this call, other errors while streaming.
             BusyError: the queue is full, or no slot was free before the deadline.
             EngineError: memory ran out, a model failed on this request, or the engine was closed.
         """

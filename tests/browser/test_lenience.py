@@ -37,8 +37,7 @@ def track(page: Page) -> Locator:
 
 
 def open_track(page: Page) -> Locator:
-    around = {"pair": DEFAULT_PAIR, "temperature": TEMPERATURE}
-    mount(page, LenienceTrack(lenience_value(DEFAULT_METHOD), around=around))
+    mount(page, LenienceTrack(lenience_value(DEFAULT_METHOD)))
     found = page.locator(".host")
     expect(found.locator(".sl-number")).to_have_value(USUAL)
     return found

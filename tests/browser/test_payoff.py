@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.payoff import measurements
-from specviz.app.components.payoff_view import PayoffView
+from specviz.app.components.lessons import PayoffView
 from specviz.engine.plan import expected_tokens
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 from tests.browser.bare import mount

@@ -29,11 +29,11 @@ class Sample(NamedTuple):
         seed: seed of the uniforms; the same for all settings.
         text: the answer.
         tokens: number of emitted tokens, including an end-of-text token.
-        examined, accepted, drafted: numbers of draft tokens; 0 examined if only one model ran.
+        examined, accepted, drafted: numbers of draft tokens. None are examined if only one model ran; the drafter's own are all accepted.
         verifier_calls: forward passes of the verifier in rounds.
         score: score of the answer, in [0, 1]; None if the item has no reference answer.
         distance: sum over the tokens of TV(π, p), at the temperature of the run.
-        log_probability: sum over the tokens of ln p1(token), at temperature 1.
+        log_probability: sum over the tokens of ln p(token) of the verifier at temperature 1.
         greedy: number of tokens that are the verifier's most probable.
         stop_reason: as in a trace.
         confidence, least_confidence: of a text that one model wrote alone: mean and minimum over the tokens of that model's largest

@@ -105,9 +105,9 @@ def _about(sweep: Results) -> list[list[str]]:
         ],
         [
             "The sentence",
-            "Made by rule. If cascades are surely more accurate than both models, more of them than chance would give, it names "
-            f"the most accurate one. If not: of the settings that keep {percent(KEPT)} of the verifier’s right answers, the one "
-            "that rejects least. The verifier’s are averaged with those of lossless decoding, which follows the same distribution.",
+            "A fixed rule writes it. If more cascades are surely more accurate than both models than chance would give, it names the "
+            f"most accurate one. Otherwise it names the setting that rejects least among those that keep {percent(KEPT)} of the "
+            "verifier’s right answers. These are averaged with lossless decoding’s, which follows the same distribution.",
         ],
         [
             "Cascade",
@@ -129,8 +129,8 @@ def texts_of(sweep: Results, point: Point) -> list[tuple[Sample, Sample | None]]
 def card(sweep: Results, point: Point) -> dict[str, Any]:
     """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
-    The first text shown is for a question that only one of the two answers right, namely the one that is alone right more often. If there
-    is none, it is the first text that differs.
+    `first` is the index of the text to open with. Of the texts whose score is not the verifier's, it is the first that the side scores higher
+    which does so more often. If there are none, it is the first text that differs.
     """
     texts, method = texts_of(sweep, point), METHODS[point.setting.method]
     beside = [(at, own, verifier) for at, (own, verifier) in enumerate(texts) if verifier]

@@ -65,11 +65,11 @@ class Graphs:
         return self._strikes < STRIKES and not self._suspended and len(self) < MOST
 
     def run(self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Tensor:
-        """`forward(*inputs)`, or its captured replay, in the order of the current stream.
+        """`forward(*inputs)`, captured after `PLAIN` calls and then replayed. Work is queued on the current stream.
 
         Args:
-            shape: equal for calls that differ in the values of `inputs` alone.
-            forward: only launches kernels: no wait for the device, no branch on a value.
+            shape: identifies the pass. Calls with equal shapes may differ in the values of `inputs` alone.
+            forward: must only launch kernels, without waiting for the device or branching on a value.
             inputs: on one CUDA device.
         """
         if captured := self._captured.get(shape):

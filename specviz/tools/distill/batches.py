@@ -27,8 +27,8 @@ class Row(NamedTuple):
 
     Attributes:
         start: index of the first token to learn.
-        taught: whether the drafter learns a token itself, for each token from `start`; otherwise the teacher's distribution there. None for
-            nowhere.
+        taught: for each token from `start`, whether the drafter learns the token itself instead of the teacher's distribution; None if it
+            never does.
     """
 
     ids: list[int]
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 class Batches:
     """Batches of rows with the teacher's distributions over `kept` [N], the teacher's ids that the student knows.
 
-    `reads` [V] are the student's input ids by the teacher's; None if they are the same.
+    `reads` [V] maps the teacher's ids to the student's input ids; None if they are the same.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Batches:
         self._batches += [(batch, shared, every) for batch in batches]
 
     def take(self, number: int, temperature: float = 1.0) -> Batch:
-        """The batch with this number, with the teacher's distributions at a temperature."""
+        """Batch `number`, with the teacher's distributions at a temperature; the number also selects the positions to train on."""
         rows, shared, every = self._batches[number]
         longest = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [0] * (longest - len(row.ids)) for row in rows], device=self.device)
@@ -92,8 +92,8 @@ class Batches:
             taught[index, predicts] = torch.tensor(flags or False)
         mask &= torch.arange(shared, longest) % every == number % every
         mask, taught = mask.to(self.device), taught.to(self.device)
-        certain, free = taught[mask], mask & ~taught
-        p = self._distributions(number, ids, shared, free, temperature)
+        certain, untaught = taught[mask], mask & ~taught
+        p = self._distributions(number, ids, shared, untaught, temperature)
         if certain.any():
             labels, some = ids.roll(-1, 1)[:, shared:][mask], p
             p = torch.zeros(len(labels), len(self._kept), device=self.device)
@@ -180,11 +180,11 @@ def _encoded(
         yield prompts["input_ids"][number], answer, [*taught, any(by_character)]
 
 
-def _batched(rows: Sequence[Row], batch_tokens: int, free: int = 0) -> Iterator[list[Row]]:
-    """Batches of at most `batch_tokens` tokens, of which the first `free` of each row do not count. Rows of a batch have similar lengths, so that there is little padding."""
+def _batched(rows: Sequence[Row], batch_tokens: int, shared: int = 0) -> Iterator[list[Row]]:
+    """Batches of rows of similar lengths, with at most `batch_tokens` tokens and padding; the first `shared` tokens of a row do not count."""
     batch: list[Row] = []
     for row in sorted(rows, key=lambda row: len(row.ids)):
-        if batch and (len(batch) + 1) * (len(row.ids) - free) > batch_tokens:
+        if batch and (len(batch) + 1) * (len(row.ids) - shared) > batch_tokens:
             yield batch
             batch = []
         batch.append(row)

@@ -15,7 +15,7 @@ from specviz.models.layer_skip import skip_layers
 
 
 def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
-    """A float32 student on the CPU: copies of the verifier's `layers` over a vocabulary of its tokens `kept` [N].
+    """A trainable float32 copy of the verifier on the CPU, with its `layers` alone and the tokens `kept` [N] as its vocabulary.
 
     Raises:
         RequestError: the verifier has no such layer.
@@ -41,9 +41,9 @@ def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
 
 
 def hidden_states(model: Any, ids: Tensor, shared: int) -> Tensor:
-    """The last hidden states [B, T − shared, D] of a model after the first `shared` tokens of `ids` [B, T], the same in all rows.
+    """The last hidden states [B, T − shared, D] of `ids` [B, T] from position `shared` on.
 
-    The shared tokens are read once, without gradients.
+    The first `shared` ids must be equal in all rows: they are prefilled once, without gradients.
     """
     if not shared:
         return model.base_model(input_ids=ids).last_hidden_state

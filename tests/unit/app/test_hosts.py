@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from specviz.app.hosts import HostCheck, Hosts, answered_hosts
+from specviz.app.hosts import HostCheck, Hosts, allowed_hosts
 from specviz.environment import HOSTS
 
 NAMED = {HOSTS.name: "specviz.example"}
@@ -40,10 +40,10 @@ def status(hosts: Hosts, host: str, origin: str | None = None) -> int:
 def test_only_own_and_named_hosts_are_answered_to_their_own_pages(
     server_name: str, environment: dict[str, str], host: str, origin: str | None, expected: int
 ) -> None:
-    assert status(answered_hosts(server_name, environment=environment), host, origin) == expected
+    assert status(allowed_hosts(server_name, environment=environment), host, origin) == expected
 
 
 def test_the_address_of_a_class_is_answered() -> None:
     """Behind a proxy on the same machine, whose address the teacher has told the class."""
-    hosts = answered_hosts("127.0.0.1", "https://class.example/", "", environment={})
+    hosts = allowed_hosts("127.0.0.1", "https://class.example/", "", environment={})
     assert status(hosts, "class.example", "https://class.example") == 404

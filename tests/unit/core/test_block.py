@@ -68,8 +68,8 @@ def test_what_is_written_has_the_verifiers_distribution(
             continue
         ratios = (p / q).gather(-1, tokens[:, None])[:, 0].clamp_max(1)
         kept_by_tokens += drawn * ratios.cumprod(0).sum().item()
-        left = block.leftovers(q, p, tokens)
-        for count, share in enumerate(outcomes(block.chances(q, p, tokens))):
+        left = block.residuals(q, p, tokens)
+        for count, share in enumerate(outcomes(block.acceptance(q, p, tokens))):
             kept += drawn * share * count
             if count == length:
                 written[drafted] += drawn * share
@@ -89,7 +89,7 @@ def test_the_last_coin_that_passes_decides() -> None:
     """A block of the paper's example: q and p over two words, the same at every position."""
     q, p = (torch.tensor([pair] * 2, dtype=torch.float64) for pair in ([2 / 3, 1 / 3], [1 / 3, 2 / 3]))
     tokens = torch.tensor([0, 1])
-    assert block.chances(q, p, tokens).tolist() == pytest.approx([0.0, 1.0])
+    assert block.acceptance(q, p, tokens).tolist() == pytest.approx([0.0, 1.0])
     assert block.kept(q, p, tokens, torch.tensor([0.9, 0.9])) == 2  # the token rule keeps none
     assert block.kept(q, p, torch.tensor([0, 0]), torch.tensor([0.9, 0.9])) == 0
     assert block.kept(q, p, torch.tensor([1, 0]), torch.tensor([0.9, 0.9])) == 1

@@ -365,7 +365,7 @@ def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
         return bool(captured and captured.pop())
 
     monkeypatch.setattr(PrefixCache, "clear", clear_prefixes)
-    monkeypatch.setattr(Batch, "free_memory", free_captures)
+    monkeypatch.setattr(Batch, "free_captures", free_captures)
     short, long = asked(0, max_new_tokens=20), asked(3, max_new_tokens=60)
     expected = [alone(short), alone(long)]
     engine.generate(asked(1, token_ids=list(range(5, 45))))  # its prompt is cached

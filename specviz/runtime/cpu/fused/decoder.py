@@ -178,9 +178,9 @@ class Decoder:
             worker_pool().run(int(drafting.ctypes.data), self.threads, drafts=True)
 
     def choose_threads(self) -> None:
-        """Set `threads` to the number that makes a pass of a few rows fastest; its first pass compiles what passes need.
+        """Time passes of a few rows, of which the first compiles, and set `threads` to the fastest number.
 
-        Never one if there are more: the pool takes one by itself while another program has the other cores.
+        One thread is tried only where there is no second: the pool falls back to one by itself while other programs occupy the cores.
         """
         rows = np.arange(_TRIED_ROWS)
         cache = self.new_cache()
@@ -193,7 +193,7 @@ class Decoder:
         self.threads = quickest(run, worth_trying(most_threads())[1:] or [1])
 
     def _prepare(self, cache: FusedCache) -> _Buffers:
-        """Buffers for a cache's slots, which are set in the pass's table."""
+        """Buffers for a cache's slots. The pass's table gets the addresses of both."""
         if self._buffers is None or self._buffers.length < cache.length:
             self._buffers = _Buffers(self.shape, cache.length, self._arena.scratch_bytes, self.vocabulary)
             for name, value in self._buffers.fields.items():
@@ -203,7 +203,7 @@ class Decoder:
 
 
 class _Arena:
-    """Arranged weights in one block of memory: the system may map it in large pages, with small ones a pass reads at a third of the speed."""
+    """Arranged weights in one block of memory, which the system may map in large pages: with small ones a pass reads at a third of the speed."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self._arithmetic, self._bytes, self.scratch_bytes = arithmetic, 0, 0
@@ -218,12 +218,12 @@ class _Arena:
     def matrix(
         self, weights: Weights, *, parts: int = 1, bias: np.ndarray | None = None, adds: bool = False
     ) -> tuple[int, ...]:
-        """The `MATRIX` of a matrix, with the offset of its weights from the address that `fill` will return.
+        """Reserve space for a matrix; returns its `MATRIX`, in which the address of the weights is an offset from what `fill` returns.
 
         Args:
-            parts: of its rows, whose groups of outputs alternate.
-            bias: what outputs start from; 0 where it is None.
-            adds: whether outputs are added to those that are there instead.
+            parts: number of equal parts of its rows, whose groups of outputs alternate.
+            bias: the outputs' initial values; 0 if None.
+            adds: whether to add to the outputs that are there; `bias` is then ignored.
         """
         kernel, offset = Kernel(weights.format, self._arithmetic), self._bytes
         count, groups = inputs(weights.rows, weights.format), -(-len(weights.rows) // parts // LANES) * parts
@@ -262,7 +262,7 @@ class _Buffers:
         # Scratch also holds the scores of heads that share keys.
         scores = shape.heads // shape.key_heads * length * FLOAT_BYTES
         scratch_bytes = -(-max(scratch_bytes, scores) // CACHE_LINE) * CACHE_LINE
-        # A block of a panel has a cache line more than the floats of its rows.
+        # Panels have a cache line more in each block, which is one float per row.
         widths = {"states": shape.hidden, "projected": heads * size, "mixed": shape.heads * size}
         widths |= {"gated": 2 * shape.inner, "activated": shape.inner + shape.inner // BLOCK}
         self._arrays = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}

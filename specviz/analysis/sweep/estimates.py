@@ -85,7 +85,7 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
         a_token, usual = (
             divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
         )
-        latency = _estimates({"relative_latency": divided(a_token, usual)})
+        latency = estimates({"relative_latency": divided(a_token, usual)})
         points.append(replace(point, figures={**point.figures, **latency}))
     return replace(results, points=tuple(points))
 
@@ -132,7 +132,7 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
     verifier, drafter, lossless = (
         done.get(Setting(temperature, name, 0.0)) for name in ("verifier_only", "drafter_only", "speed")
     )
-    found: dict[str, Any] = {"figures": _estimates(own), "ratios": {}}
+    found: dict[str, Any] = {"figures": estimates(own), "ratios": {}}
     if verifier is not None:
         if setting.method != "verifier_only":
             found["against_verifier"] = _differences(
@@ -141,10 +141,10 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
         # Lossless decoding draws from the verifier's distribution with other uniforms; averaging the two halves the noise.
         references = [verifier] if lossless is None else [verifier, lossless]
         usual = accuracy[:, references].mean(axis=1)
-        found["ratios"] |= _estimates({"accuracy": divided(own["accuracy"], usual)})
+        found["ratios"] |= estimates({"accuracy": divided(own["accuracy"], usual)})
     if lossless is not None and method.drafts and method.verifies:
         share = divided(own["rejection_rate"], rejected[:, lossless])
-        found["ratios"] |= _estimates({"rejection_rate": share})
+        found["ratios"] |= estimates({"rejection_rate": share})
     if method.has_rule:
         if verifier is not None and drafter is not None:
             found["beats_both"] = _ahead(own["accuracy"] - accuracy[:, [verifier, drafter]].max(axis=1))
@@ -161,7 +161,7 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
 
 
 def _differences(own: Mapping[str, Floats], other: Mapping[str, Floats]) -> dict[str, Estimate]:
-    return _estimates({name: own[name] - other[name] for name in COMPARED if name in other})
+    return estimates({name: own[name] - other[name] for name in COMPARED if name in other})
 
 
 def _ahead(difference: Floats) -> str:
@@ -227,6 +227,7 @@ def _rounded(value: float) -> float:
     return 0.0 if abs(value) < 1e-12 else float(f"{value:.6g}")
 
 
-def _estimates(found: Mapping[str, Floats]) -> dict[str, Estimate]:
+def estimates(found: Mapping[str, Floats]) -> dict[str, Estimate]:
+    """The estimates of several figures, without those that are None."""
     each = {name: estimate(replicates) for name, replicates in found.items()}
     return {name: one for name, one in each.items() if one is not None}

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.analysis.sweep.claim import MODELS, share
-from specviz.analysis.sweep.estimates import Floats, estimate, resamples, sums
-from specviz.analysis.sweep.grid import Setting
+from specviz.analysis.sweep.claim import MODELS
+from specviz.analysis.sweep.estimates import Floats, estimates, resamples, sums
 from specviz.analysis.sweep.results import Estimate, Results
 from specviz.core.methods import METHODS
-from specviz.wording import joined
 
 ALL = "all"
 """All kinds of questions together."""
@@ -37,34 +35,18 @@ NAMED: Mapping[str, float] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """What one method, or one way to choose between the models, answers.
+    """What one model, one method, or sequence-level choice answers.
 
     Attributes:
-        method: its name in the registry; "" for sequence-level choice.
-        lenience: the lenience; None if it was chosen on the other half of the questions.
         accuracy: share of questions right, by kind and for `ALL`.
-        above_models: its accuracy less that of the better model, over all questions.
-        above_choice: its accuracy less that of sequence-level choice, by kind; empty for the models and the choice itself.
-        accepted: share of examined draft tokens accepted. This and the next are None if the lenience was chosen.
-        verifier_calls: per token.
+        above_models: its accuracy less that of the better model, over all questions; None for a model.
+        above_models_chosen: the same at the lenience chosen on the other half; None for what has no lenience.
     """
 
-    method: str
-    lenience: float | None
+    title: str
     accuracy: Mapping[str, Estimate]
-    above_models: Estimate
-    above_choice: Mapping[str, Estimate]
-    accepted: float | None = None
-    verifier_calls: float | None = None
-
-    @property
-    def title(self) -> str:
-        """The method's title, with its lenience unless that was chosen."""
-        if not self.method:
-            return "Sequence-level choice"
-        if self.lenience is None:
-            return METHODS[self.method].title
-        return Setting(0.0, self.method, self.lenience).named("{title} (α = {alpha})")
+    above_models: Estimate | None = None
+    above_models_chosen: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -72,16 +54,14 @@ class Gains:
     """The gains at one temperature.
 
     Attributes:
-        models: the verifier alone and the drafter alone.
-        choice: sequence-level choice, its threshold chosen on the other half.
-        named: each method with a lenience, at that in `NAMED`.
-        chosen: each method with a lenience, at one chosen on the other half.
+        rows: the verifier alone, the drafter alone, sequence-level choice, and each method at its lenience in `NAMED`.
+        best: title of the method that is the most accurate with its lenience chosen on the other half; "" if there is none.
+        above_choice: the accuracy of `best`, so chosen, less that of sequence-level choice, by kind and for `ALL`.
     """
 
-    models: tuple[Gain, ...]
-    choice: Gain
-    named: tuple[Gain, ...]
-    chosen: tuple[Gain, ...]
+    rows: tuple[Gain, ...]
+    best: str
+    above_choice: Mapping[str, Estimate]
 
 
 def find_gains(results: Results, temperature: float) -> Gains | None:
@@ -117,54 +97,35 @@ def find_gains(results: Results, temperature: float) -> Gains | None:
             kind: (own * found).sum(axis=1) / np.maximum(own.sum(axis=1), 1) for kind, own in of_kind.items()
         }
 
-    def crossed(options: Floats) -> Floats:
-        """The scores of the best of `options` [options, items] on the other half of the items; of equally good ones the first."""
+    def crossed(options: Floats) -> dict[str, Floats]:
+        """Means of the best of `options` [options, items] on the other half of the items; of equally good ones the first."""
         found = np.empty(weights.shape)
         for one in (half, ~half):
             best = (weights[:, one] @ options[:, one].T).argmax(axis=1)
             found[:, ~one] = options[best][:, ~one]
-        return found
+        return means(found)
+
+    def above(mean: Mapping[str, Floats]) -> Estimate:
+        return estimates({ALL: mean[ALL] - better})[ALL]
 
     better = np.maximum(*(means(model)[ALL] for model in (verifier, drafter)))
-    choice = means(crossed(np.where(_choices(*sure), drafter, verifier)))
-
-    def gain(method: str, lenience: float | None, mean: Mapping[str, Floats], *counts: float | None) -> Gain:
-        other = {} if method in ("", *MODELS) else choice
-        return Gain(
-            method,
-            lenience,
-            {kind: _estimate(found) for kind, found in mean.items()},
-            _estimate(mean[ALL] - better),
-            {kind: _estimate(mean[kind] - found) for kind, found in other.items()},
-            *counts,
+    choice = crossed(np.where(_choices(*sure), drafter, verifier))
+    chosen = {name: crossed(scores[own]) for name, own in rows.items() if METHODS[name].has_lenience}
+    best = max(chosen, key=lambda name: chosen[name][ALL][0], default="")
+    models = [Gain(METHODS[name].title, estimates(means(scores[rows[name][0]]))) for name in MODELS]
+    named = [
+        Gain(
+            settings[index].named("{title} (α = {alpha})"), estimates(mean), above(mean), above(chosen[name])
         )
-
-    def measured(index: int) -> Gain:
-        setting, total = settings[index], {name: table[index].sum() for name, table in tables.items()}
-        counts = [
-            float(total[above] / total[below]) if total[below] else None
-            for above, below in (("accepted", "examined"), ("verifier_calls", "tokens"))
-        ]
-        return gain(setting.method, setting.lenience, means(scores[index]), *counts)
-
-    both = {name: own for name, own in rows.items() if METHODS[name].has_lenience}
+        for name in chosen
+        for index in rows[name]
+        if NAMED.get(name) == settings[index].lenience and (mean := means(scores[index]))
+    ]
     return Gains(
-        models=tuple(map(measured, alone)),
-        choice=gain("", None, choice),
-        named=tuple(
-            measured(index)
-            for name, own in both.items()
-            for index in own
-            if NAMED.get(name) == settings[index].lenience
-        ),
-        chosen=tuple(gain(name, None, means(crossed(scores[own]))) for name, own in both.items()),
+        rows=(*models, Gain("Sequence-level choice", estimates(choice), above(choice)), *named),
+        best=METHODS[best].title if best else "",
+        above_choice=estimates({kind: chosen[best][kind] - choice[kind] for kind in choice}) if best else {},
     )
-
-
-def _estimate(replicates: Floats) -> Estimate:
-    found = estimate(replicates)
-    assert found is not None  # means of scores are finite
-    return found
 
 
 def _choices(verifier: Floats, drafter: Floats) -> Floats:
@@ -177,30 +138,3 @@ def _choices(verifier: Floats, drafter: Floats) -> Floats:
         for threshold in (np.inf, *np.unique(sure)[::-1]):
             options.append(sure >= threshold)
     return np.array(options)
-
-
-def findings(gains: Gains) -> list[str]:
-    """What the gains say, in sentences."""
-    said = []
-    for group, how in (
-        (gains.chosen, "at its best lenience, chosen on the other half"),
-        (gains.named, "at the lenience named before"),
-    ):
-        more = [
-            f"{one.title} by {share(one.above_models)}"
-            for one in sorted(group, key=lambda one: -one.above_models.value)
-            if METHODS[one.method].has_rule and one.above_models.low > 0
-        ]
-        surely = f"{joined(more)} of the questions" if more else "none"
-        said.append(f"Each {how}: surely right more often than both models: {surely}.")
-    if gains.chosen:
-        best = max(gains.chosen, key=lambda one: one.accuracy[ALL].value)
-        for kind, ahead in best.above_choice.items():
-            verdict = (
-                "surely more" if ahead.low > 0 else "surely fewer" if ahead.high < 0 else "not surely more"
-            )
-            said.append(
-                f"{'All questions' if kind == ALL else f'Of the kind “{kind}”'}: {best.title} answers {verdict} than "
-                f"sequence-level choice, by {share(ahead)}."
-            )
-    return said

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.sweep.claim import FEWER, KEPT, MODELS, best_settings, claim, share
+from specviz.analysis.sweep.claim import FEWER, KEPT, MODELS, claim, share
 from specviz.analysis.sweep.estimates import REPLICATES
-from specviz.analysis.sweep.gains import Gain, find_gains, findings
+from specviz.analysis.sweep.gains import Gain, find_gains
 from specviz.analysis.sweep.items import kind_words
-from specviz.analysis.sweep.results import Point, Results
+from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS
 from specviz.tools.templates import NONE, Templates
+from specviz.wording import joined
 
+_NAMED = "{title} (α\u00a0=\u00a0{alpha})"
 _BESIDE = {
     "against_speed": "At the same rejection rate as lenient speculative decoding",
     "against_min_p": "Beside the best lossless min-p that rejects no more drafts, or beside all of them where none does",
@@ -55,32 +56,37 @@ def _temperature(results: Results, temperature: float) -> dict[str, Any]:
     """What the report says of a temperature."""
     baselines = [p for name in (*MODELS, LOSSLESS) if (p := results.point(temperature, name))]
     both = [point for point in results.at(temperature) if point.setting.method not in MODELS]
-    saving = [
-        point
-        for point in best_settings(results, temperature).values()
-        if (ratio := point.ratios.get("rejection_rate")) is None or ratio.value <= 1 - FEWER
-    ]
+    saving = [p for p in both if _ratio(p, "accuracy") >= KEPT and _ratio(p, "rejection_rate") <= 1 - FEWER]
+    front: list[Point] = []
+    for point in sorted(saving, key=lambda point: (point.value("rejection_rate"), -point.value("accuracy"))):
+        if not front or point.value("accuracy") > front[-1].value("accuracy"):
+            front.append(point)
     lenient = dict.fromkeys(p.setting.method for p in both if METHODS[p.setting.method].has_lenience)
     shown = {point.setting.method for point in (*baselines, *saving)}
     timed = [point for point in both if "relative_latency" in point.figures]
     return {
         "temperature": temperature,
         "claim": claim(results, temperature),
-        "rows": baselines + saving,
+        "rows": baselines + front,
         "others": [METHODS[name].title for name in lenient if name not in shown],
         "comparisons": [_comparison(title, side, both) for side, title in _BESIDE.items()],
         "fastest": min(timed, key=lambda point: point.value("relative_latency"), default=None),
     }
 
 
+def _ratio(point: Point, name: str) -> float:
+    """A figure over that of the verifier or of lossless decoding; 0 if unknown."""
+    return point.ratios[name].value if name in point.ratios else 0.0
+
+
 def _comparison(title: str, side: str, points: Sequence[Point]) -> dict[str, Any]:
-    """Which points surely answer more questions, and which fewer, than another method."""
+    """Which points surely answer more questions than another method, and how many fewer."""
     compared = [(p, found) for p in points if (found := getattr(p, side).get("accuracy"))]
     return {
         "title": title,
         "compared": len(compared),
         "better": [point for point, found in compared if found.low > 0],
-        "worse": [point for point, found in compared if found.high < 0],
+        "worse": sum(found.high < 0 for _, found in compared),
     }
 
 
@@ -89,39 +95,34 @@ def _comparison(title: str, side: str, points: Sequence[Point]) -> dict[str, Any
 
 def _cells(point: Point) -> list[str]:
     """A row of a temperature's table."""
-    method, calls = METHODS[point.setting.method], point.figures.get("verifier_calls")
-    accuracy, rejected, latency = (
-        share(found) if (found := point.figures.get(name)) else NONE
-        for name in ("accuracy", "rejection_rate", "relative_latency")
-    )
-    alpha = point.setting.alpha if method.has_lenience else NONE
-    return [method.title, alpha, accuracy, rejected, f"{calls.value:.2f}" if calls else NONE, latency]
+    figures = [point.figures.get(name) for name in ("accuracy", "rejection_rate", "relative_latency")]
+    return [point.setting.named(_NAMED), *map(_number, figures)]
 
 
-def _settings(points: Sequence[Point]) -> str:
-    """Points by method: "Chow (α = 0.6, 0.8); Diff (α = 0)"."""
-    return "; ".join(
-        f"{METHODS[name].title} (α = {', '.join(point.setting.alpha for point in own)})"
-        for name, own in groupby(points, key=lambda point: point.setting.method)
-    )
+def _methods(points: Sequence[Point]) -> str:
+    """The titles of these points' methods."""
+    return joined(list(dict.fromkeys(METHODS[point.setting.method].title for point in points)))
+
+
+def _number(found: Estimate | None) -> str:
+    """A share in percent and its interval, without the signs."""
+    return share(found).replace("\u00a0%", "") if found else NONE
 
 
 def _gain(gain: Gain) -> list[str]:
     """A row of the table of gains."""
-    cells = [gain.title + (" (α chosen)" if gain.method and gain.lenience is None else "")]
-    cells += [share(found) for found in gain.accuracy.values()]
-    cells.append(share(gain.above_models) if gain.method not in MODELS else NONE)
-    return cells + [NONE if one is None else f"{one:.2f}" for one in (gain.accepted, gain.verifier_calls)]
+    shown = (*gain.accuracy.values(), gain.above_models, gain.above_models_chosen)
+    return [gain.title, *map(_number, shown)]
 
 
 _TEMPLATES = Templates(
     Path(__file__).parent / "templates",
     {
-        "named": lambda point: point.setting.named("{title} (α\u00a0=\u00a0{alpha})"),
-        "share": lambda point, name: share(point.figures[name]),
+        "named": lambda point: point.setting.named(_NAMED),
+        "share": share,
         "cells": _cells,
-        "settings": _settings,
+        "methods": _methods,
+        "number": _number,
         "gain": _gain,
-        "findings": findings,
     },
 )

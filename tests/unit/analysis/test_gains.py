@@ -40,8 +40,8 @@ def _gains(samples: list[Sample]) -> Gains | None:
     return find_gains(Results(PLAN, "drafter", "verifier", "float32", tuple(ITEMS), (), given=samples), 0.0)
 
 
-def _only(gains: tuple[Gain, ...], method: str) -> Gain:
-    (found,) = (one for one in gains if one.method == method)
+def _only(gains: Gains, title: str) -> Gain:
+    (found,) = (one for one in gains.rows if one.title == title)
     return found
 
 
@@ -49,13 +49,13 @@ def test_a_cascade_is_judged_beside_both_models_and_the_choice_of_one_per_questi
     """The choice knows skills and facts by confidence, but not both in one answer: there the cascade is ahead."""
     gains = _gains(_samples())
     assert gains is not None
-    accuracy = {kind: found.value for kind, found in gains.choice.accuracy.items()}
+    accuracy = {kind: found.value for kind, found in _only(gains, "Sequence-level choice").accuracy.items()}
     assert accuracy == {"skill": 1, "fact": 1, "mixed": 0, ALL: pytest.approx(2 / 3, abs=1e-5)}
-    named, chosen = (_only(group, "cascade_tokenV1") for group in (gains.named, gains.chosen))
-    assert named.above_models == chosen.above_models
+    named = _only(gains, "Token V1 (α = 0.1)")
+    assert named.above_models is not None
     assert named.above_models.value == pytest.approx(2 / 3, abs=1e-5)
-    assert named.above_choice["mixed"].value == 1
-    assert (named.lenience, named.accepted, named.verifier_calls) == (0.1, 0.8, 0.3)
+    assert named.above_models == named.above_models_chosen
+    assert (gains.best, gains.above_choice["mixed"].value) == ("Token V1", 1)
 
 
 def test_a_lenience_is_never_judged_on_the_questions_it_was_chosen_on() -> None:
@@ -67,7 +67,7 @@ def test_a_lenience_is_never_judged_on_the_questions_it_was_chosen_on() -> None:
     ]
     gains = _gains(samples)
     assert gains is not None
-    assert _only(gains.chosen, "cascade_tokenV1").accuracy[ALL].value == 0
+    assert gains.above_choice[ALL].value == pytest.approx(-2 / 3, abs=1e-5)
 
 
 def test_without_confidences_there_are_no_gains() -> None:

@@ -43,6 +43,6 @@ def test_a_report_names_no_folder_and_what_was_not_timed_is_a_dash() -> None:
     text = report(replace(recorded, plan=plan, points=tuple(points), machine={}), {0.5: Path("../warm.svg")})
     assert "--prompts questions.jsonl" in text
     assert "somebody" not in text
-    assert "| Verifier only | – | 60\u00a0% (54–\u206067\u00a0%) | 100\u00a0% | – | – |" in text
+    assert "| Verifier only | 60 (54–\u206067) | 100 | – |" in text
     assert "(../warm.svg)" in text
     assert "served one at a time" not in text

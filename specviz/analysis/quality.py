@@ -70,28 +70,17 @@ def _passes(
         yield logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def log_probabilities(
-    pair: ModelPair,
-    prompt_ids: Sequence[int],
-    token_ids: Sequence[int],
-    call: Callable[[Callable[[], Any]], Any] = _call,
-) -> list[float]:
-    """Natural log-probability of each of `token_ids`, given the prompt and the tokens before it. Padding ids have no probability."""
-    scores: list[float] = []
-    for logits in read_logits(pair, "verifier", prompt_ids, token_ids, call):
-        wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
-        scores += _log_likelihoods(logits, wanted).tolist()
-    return scores
-
-
 def mean_log_probability(
     pair: ModelPair,
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
     call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> float | None:
-    """Mean log-probability per token; None for an empty text."""
-    scores = log_probabilities(pair, prompt_ids, token_ids, call)
+    """Mean natural log-probability per token under the verifier; None for an empty text. Padding ids have no probability."""
+    scores: list[float] = []
+    for logits in read_logits(pair, "verifier", prompt_ids, token_ids, call):
+        wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
+        scores += _log_likelihoods(logits, wanted).tolist()
     return sum(scores) / len(scores) if scores else None
 
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from specviz.errors import TraceError
 from specviz.resources import ASSETS
 from specviz.schema.trace import Run
@@ -136,19 +138,8 @@ def read_recorded_runs(folder: Path = FOLDER) -> RecordedRuns:
     """
     try:
         index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        runs = tuple(
-            RecordedRun(**run | {"leniences": tuple(run.get("leniences", ()))}) for run in index.pop("runs")
-        )
-        race = Race(**raced) if (raced := index.pop("race", None)) else None
-        lessons = tuple(index.pop("lessons", ()))
-        comparisons = tuple(
-            Comparison(**each | {"panes": tuple(RecordedPane(**pane) for pane in each["panes"])})
-            for each in index.pop("comparisons", ())
-        )
-        return RecordedRuns(
-            folder=folder, runs=runs, race=race, lessons=lessons, comparisons=comparisons, **index
-        )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return TypeAdapter(RecordedRuns).validate_python(index | {"folder": folder})
+    except (OSError, ValueError, TypeError) as error:
         raise TraceError(
             "The recorded runs cannot be read: make them anew with `python -m specviz record`."
         ) from error

@@ -19,13 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from specviz.analysis.sweep.estimates import with_latency
-from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
-from specviz.analysis.sweep.items import Item
+from specviz.analysis.sweep.grid import Unit
 from specviz.analysis.sweep.results import (
-    SIDES,
     TEXTS,
-    Estimate,
     Header,
     Point,
     Results,
@@ -60,9 +59,7 @@ class SweepFolder:
         if not self._plan.exists():
             return None
         try:
-            record = _read(self._plan, PLAN_SCHEMA)
-            items = tuple(Item(**_with_tuples(item)) for item in record["items"])
-            return Header(**record | {"plan": SweepGrid(**_with_tuples(record["plan"])), "items": items})
+            return _HEADER.validate_python(_read(self._plan, PLAN_SCHEMA))
         except _DAMAGED as error:
             raise RequestError(
                 "There is no sweep in that folder, and it has other files: name another."
@@ -130,7 +127,7 @@ class SweepFolder:
         header = self.header()
         try:
             record = _read(self._results, RESULTS_SCHEMA)
-            points = tuple(map(_point, record["points"]))
+            points = _POINTS.validate_python(record["points"])
             more = {"complete": record["complete"], "folder": self.folder, "machine": self.machine}
             return Results(**vars(header), points=points, **more)
         except _DAMAGED as error:
@@ -183,6 +180,7 @@ def shown_sweeps() -> dict[str, Results]:
 # ---- JSON
 
 _DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError)
+_HEADER, _POINTS = TypeAdapter(Header), TypeAdapter(tuple[Point, ...])
 
 
 def _read(path: Path, schema: str) -> dict[str, Any]:
@@ -196,15 +194,6 @@ def _read(path: Path, schema: str) -> dict[str, Any]:
 def _write(path: Path, schema: str, record: Mapping[str, Any]) -> None:
     whole = {"schema": schema, "version": VERSION, **record}
     write_whole(path, json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
-
-
-def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-
-
-def _point(record: dict[str, Any]) -> Point:
-    sides = {s: {name: Estimate(**one) for name, one in record.get(s, {}).items()} for s in SIDES}
-    return Point(**record | sides | {"setting": Setting(**record["setting"])})
 
 
 @contextmanager

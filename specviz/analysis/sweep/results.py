@@ -159,10 +159,6 @@ class Point:
         return self.figures[figure].value
 
 
-SIDES = ("figures", "against_verifier", "against_speed", "against_min_p", "ratios")
-"""The fields of a point that have estimates."""
-
-
 @dataclass(frozen=True)
 class Header:
     """Identifies a sweep. Sweeps with equal headers have equal results."""
@@ -241,7 +237,8 @@ class Results(Header):
     def to_csv(self) -> str:
         """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""
         columns = {name: ("figures", name) for name in FIGURES}
-        columns |= {f"{name}_{side}": (side, name) for side in SIDES[1:-1] for name in COMPARED}
+        sides = ("against_verifier", "against_speed", "against_min_p")
+        columns |= {f"{name}_{side}": (side, name) for side in sides for name in COMPARED}
         columns |= {f"{name}_ratio": ("ratios", name) for name in ("accuracy", "rejection_rate")}
         ends = {"": "value", "_low": "low", "_high": "high"}
         head = ["temperature", "method", "lenience", "samples", "tokens", "beats_both"]

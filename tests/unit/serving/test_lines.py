@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from specviz.analysis.metrics import table
-from specviz.analysis.quality import log_probabilities, mean_log_probability
+from specviz.analysis.quality import mean_log_probability
 from specviz.engine.engine import Engine
 from specviz.engine.events import Waiting
 from specviz.models.pair import ModelPair
@@ -82,7 +82,7 @@ def test_a_stop_ends_all_engines_and_keeps_what_was_written(pair: ModelPair) -> 
     assert [row["tokens"] for row in told["rows"]] == [len(run.tokens) for run in runs]
 
 
-def test_log_probabilities_are_those_of_a_full_reading(
+def test_the_mean_log_probability_is_that_of_a_full_reading(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pieces, with a cache, as one plain forward pass of the verifier with its padding ids cut gives them."""
@@ -92,7 +92,7 @@ def test_log_probabilities_are_those_of_a_full_reading(
     ids = torch.tensor([[*prompt, *text]])
     logits = pair.verifier(input_ids=ids, use_cache=False).logits[..., : pair.vocabulary_size]
     whole = logits.log_softmax(-1)[0, len(prompt) - 1 : -1].gather(-1, torch.tensor(text)[:, None])[:, 0]
-    assert log_probabilities(pair, prompt, text) == pytest.approx(whole.tolist(), abs=1e-9)
+    assert mean_log_probability(pair, prompt, text) == pytest.approx(whole.mean().item(), abs=1e-9)
     assert mean_log_probability(pair, prompt, []) is None
 
 

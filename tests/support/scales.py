@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from specviz.analysis.sweep.scale import EVEN, FLAT, Curve, Scales
+from specviz.analysis.sweep.scale import EVEN, FLAT
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Scale:
         return float(np.interp(lenience, self.leniences, self.qualities))
 
 
-def make_scale(curve: Curve) -> Scale:
+def make_scale(curve: Sequence[Sequence[float]]) -> Scale:
     """Even in the acceptance rate, but for a share; in the lenience where the curve is flat."""
     leniences, acceptances, qualities = (list(each) for each in zip(*curve, strict=True))
     gain = acceptances[-1] - acceptances[0]
@@ -41,11 +43,11 @@ def make_scale(curve: Curve) -> Scale:
     return Scale(leniences, list(even * along + (1 - even) * risen), acceptances, qualities)
 
 
-def scale_at(scales: Scales, method: str, temperature: float) -> Scale:
+def scale_at(scales: dict[str, Any], method: str, temperature: float) -> Scale:
     """A method's scale, linear between two measured temperatures."""
-    curves = scales.curves[method]
+    curves = dict(scales["scales"][method])
     above = min(heat for heat in curves if heat >= temperature)
     below = max(heat for heat in curves if heat <= temperature)
     share = 0.0 if above == below else (temperature - below) / (above - below)
     mixed = np.array(curves[below]) * (1 - share) + np.array(curves[above]) * share
-    return make_scale([(float(a), float(b), float(c)) for a, b, c in mixed])
+    return make_scale(mixed.tolist())

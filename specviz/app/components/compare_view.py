@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import gradio as gr
 from pydantic import Field, TypeAdapter, ValidationError
 
-from specviz.app.components.lenience_track import sweep_scales
+from specviz.analysis.sweep.scale import recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, Pane
 from specviz.app.menu import method_menu
@@ -45,7 +45,7 @@ class CompareView(ScriptedHTML):
             methods=method_words(),
             menu=list(method_menu().items()),
             pairs={key: spec.title for key, spec in (PAIRS | offered_pairs()).items()},
-            sweep=sweep_scales(),
+            sweep=recorded_scales(),
             counts=list(PANES),
             around={"pair": default_pair(), "offered": [default_pair()]},
             **kwargs,

@@ -13,14 +13,13 @@ from typing import Any
 import gradio as gr
 from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
-from specviz.analysis.sweep.scale import EVEN, FLAT, recorded_scales
+from specviz.analysis.sweep.scale import recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS, get_method
 from specviz.serving.offer import default_pair
 
 UNFIT = "The lenience must be a number."
-_DIGITS = 6
 
 
 @dataclass
@@ -49,7 +48,7 @@ class LenienceTrack(ScriptedHTML):
             value,
             title=CONTROLS["lenience"].title,
             methods=_method_words(),
-            sweep=sweep_scales(),
+            sweep=recorded_scales(),
             group="",
             around={"pair": default_pair(), "temperature": CONTROLS["temperature"].default},
             **kwargs,
@@ -72,25 +71,4 @@ def _method_words() -> dict[str, dict[str, Any]]:
             "none": "" if method.has_lenience else f"{method.title}: no lenience to choose.",
         }
         for name, method in METHODS.items()
-    }
-
-
-def sweep_scales() -> dict[str, Any] | None:
-    """The recorded sweep's scales, in the format that `scale.js` reads."""
-    if (found := recorded_scales()) is None:
-        return None
-    return {
-        "pair": found.pair,
-        "items": found.items,
-        "quality": "accuracy",
-        "even": EVEN,
-        "flat": FLAT,
-        "verifier": sorted(found.verifier.items()),
-        "scales": {
-            name: [
-                [heat, [[round(each, _DIGITS) for each in row] for row in curve]]
-                for heat, curve in sorted(curves.items())
-            ]
-            for name, curves in found.curves.items()
-        },
     }

@@ -113,62 +113,39 @@ def test_models_alone_by_definition() -> None:
     assert all(point.beats_both == "no" and not point.against_speed for point in found.points)
 
 
-def _rated(given: Sequence[tuple[str, float, float, float]]) -> Sequence[Point]:
-    """The points of methods at leniences, each with its rejection rate and its score, which is its log-probability per token too."""
+@pytest.mark.parametrize(
+    ("baseline", "curve", "rivals"),
+    [
+        (
+            "lossless_min_p",  # the most accurate that rejects no more; of all, if all reject more and one is worse
+            [(0, 0.3, 0.6), (0.5, 0.2, 0.4), (1, 0.5, 0.2)],
+            [(0.6, 0.5, 0.6), (0.25, 0.5, 0.4), (0.1, 0.5, None), (0.1, 0.8, 0.6)],
+        ),
+        (
+            "speed",  # on the straight line between its neighbouring points; beyond its ends with nothing
+            [(0, 0.8, 0.9), (0.5, 0.4, 0.7), (1, 0.2, 0.3)],
+            [(0.5, 0.9, 0.75), (0.25, 0.2, 0.4), (0.9, 0.9, None), (0.1, 0.9, None)],
+        ),
+    ],
+)
+def test_a_cascade_is_compared_with_a_fair_point_of_a_baseline(
+    baseline: str, curve: list[tuple], rivals: list[tuple]
+) -> None:
+    """Each has a rejection rate and an accuracy, and a rival the accuracy that it is compared with."""
+    cascades = ("cascade_opt", "cascade_diff", "cascade_chow", "cascade_tokenV1")
+    given = [(baseline, *point) for point in curve]
+    given += [(name, 0.5, *rival[:2]) for name, rival in zip(cascades, rivals, strict=True)]
     settings = [Setting(1.0, method, lenience) for method, lenience, _, _ in given]
     samples = [
-        _sample(
-            s,
-            i,
-            tokens=100,
-            examined=100,
-            accepted=round(100 - 100 * rate),
-            score=score,
-            log_probability=100 * score,
-        )
+        _sample(s, i, examined=100, accepted=round(100 - 100 * rate), score=score)
         for s, (_, _, rate, score) in enumerate(given)
         for i in range(6)
     ]
-    return _results(settings, samples, 6).points
-
-
-def test_a_method_is_compared_with_the_best_min_p_that_rejects_no_more() -> None:
-    curve = [
-        ("lossless_min_p", a, rate, score)
-        for a, rate, score in ((0, 0.3, 0.6), (0.5, 0.2, 0.4), (1, 0.5, 0.2))
-    ]
-    points = _rated(
-        [
-            *curve,
-            ("cascade_opt", 0.5, 0.6, 0.5),
-            ("cascade_diff", 0.5, 0.25, 0.5),
-            ("cascade_chow", 0.5, 0.1, 0.5),
-            ("cascade_tokenV1", 0.5, 0.1, 0.8),
-        ]
-    )
-    held = {point.setting.method: point.against_min_p.get("accuracy") for point in points}
-    assert held["cascade_opt"] == _exactly(pytest.approx(0.5 - 0.6))
-    assert held["cascade_diff"] == _exactly(pytest.approx(0.5 - 0.4))
-    assert held["cascade_tokenV1"] == _exactly(pytest.approx(0.8 - 0.6))  # better than all, and rejects less
-    assert held["cascade_chow"] is held["lossless_min_p"] is None
-
-
-def test_equal_rejection_by_hand() -> None:
-    """A cascade is compared with the straight line between speed's neighbouring points; beyond its ends with nothing."""
-    curve = [("speed", a, rate, score) for a, rate, score in ((0, 0.8, -1), (0.5, 0.4, -3), (1, 0.2, -7))]
-    points = _rated(
-        [
-            *curve,
-            ("cascade_opt", 0.5, 0.5, -1),
-            ("cascade_diff", 0.5, 0.25, -8),
-            ("cascade_chow", 0.5, 0.9, -1),
-            ("cascade_tokenV1", 0.5, 0.1, -1),
-        ]
-    )
-    held = {point.setting.method: point.against_speed.get("log_probability") for point in points}
-    assert held["cascade_opt"] == _exactly(pytest.approx(-1.0 - -2.5))
-    assert held["cascade_diff"] == _exactly(pytest.approx(-8.0 - -6.0))
-    assert held["cascade_chow"] is held["cascade_tokenV1"] is held["speed"] is None
+    side = {"speed": "against_speed", "lossless_min_p": "against_min_p"}[baseline]
+    points = _results(settings, samples, 6).points
+    found = [getattr(point, side).get("accuracy") for point in points]
+    wanted = [other if other is None else _exactly(pytest.approx(own - other)) for _, own, other in rivals]
+    assert found == [None] * len(curve) + wanted
 
 
 def test_equal_rejection_in_every_replicate() -> None:

@@ -52,13 +52,6 @@ def test_blocks_along_a_text_are_what_all_outcomes_average_to() -> None:
         assert np.allclose(block_positions(kept, k), found)
 
 
-def test_more_agreement_never_gives_fewer_tokens_and_a_longer_draft_never_either() -> None:
-    by_share = [[Blocks.of(_texts(a), k).tokens_per_call[0] for k in LENGTHS] for a in (0.1, 0.4, 0.8, 1.0)]
-    assert (np.diff(by_share, axis=0) >= 0).all()
-    assert (np.diff(by_share, axis=1) >= 0).all()
-    assert by_share[-1] == pytest.approx(list(LENGTHS), rel=0.02)
-
-
 def test_an_interval_has_no_width_where_texts_are_alike_and_has_one_where_they_differ() -> None:
     alike, apart = (Blocks.of(each, 4).tokens_per_call for each in (_texts(0.5, 0.5), _texts(0.2, 0.9)))
     assert np.ptp(alike) == pytest.approx(0)

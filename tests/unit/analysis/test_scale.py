@@ -9,7 +9,7 @@ import pytest
 
 from specviz.analysis.sweep.scale import recorded_scales
 from specviz.core.methods import METHODS, OWN_RULE
-from tests.support.scales import make_scale, scale_at
+from tests.support.scales import scale_at
 
 LENIENT = [
     name
@@ -49,8 +49,3 @@ def test_a_scale_is_invertible_and_even_in_the_acceptance_rate(
         assert found.position(found.lenience(step / 100)) == pytest.approx(step / 100, abs=1e-9)
     whole = accepted[-1] - accepted[0]
     assert all(0 <= other - one <= 1.2 * whole / 10 + 1e-9 for one, other in pairwise(accepted))
-
-
-def test_a_flat_curve_has_an_even_scale(recorded: dict[str, Any]) -> None:
-    assert scale_at(recorded, "speed", 0.0).position(0.25) == pytest.approx(0.25)
-    assert make_scale([(0, 0.4, 1.0), (0.5, 0.4, 0.5), (1, 0.8, 0.0)]).position(0.5) == pytest.approx(0.04)

@@ -17,7 +17,7 @@ from specviz import __main__ as shell
 from specviz.analysis.sweep.claim import claim
 from specviz.analysis.sweep.estimates import estimated
 from specviz.analysis.sweep.folder import SweepFolder, open_recorded, shown_sweeps
-from specviz.analysis.sweep.grid import LENIENCES, Setting, SweepGrid, Unit
+from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Item, Items, load_items
 from specviz.analysis.sweep.results import Results, Sample
 from specviz.analysis.sweep.sweep import Sweep
@@ -39,12 +39,6 @@ def items() -> Items:
 
 
 # --- what a sweep covers
-
-
-def test_every_curve_runs_from_its_strict_end_to_the_drafters() -> None:
-    for name, leniences in LENIENCES.items():
-        assert (leniences[0], leniences[-1]) == METHODS[name].offered_range
-        assert sorted(leniences) == list(leniences)
 
 
 def test_a_grid_has_both_models_and_every_setting_once() -> None:

@@ -18,15 +18,13 @@ from specviz.schema.settings import SETTINGS, Request
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"prompt": ""}, "The prompt is empty"),
-        ({"prompt": " \n\t "}, "The prompt is empty"),
+        ({"prompt": " \n"}, "The prompt is empty"),
         ({"prompt": 3}, "must be text"),
         ({"prompt": "a\ud800b"}, "half a character"),
         ({"prompt": None}, "Give exactly one of prompt, messages and token_ids; none came"),
         ({"token_ids": [1]}, "prompt and token_ids came"),
         ({"prompt": None, "token_ids": []}, "at least one token"),
         ({"prompt": None, "messages": []}, "at least one entry"),
-        ({"prompt": None, "messages": "hi"}, "must be a list"),
         ({"prompt": None, "messages": [{"role": "user"}]}, "must be a list"),
         ({"method": "nonsense"}, "the methods are drafter_only"),
         ({"method": "x" * 1000}, "There is no method 'x{58}…"),
@@ -40,18 +38,12 @@ from specviz.schema.settings import SETTINGS, Request
         ({"method": "drafter_only", "lenience": math.nan}, "takes no lenience"),
         ({"draft_length": 0}, "Draft length is 0; it must be a whole number from 1 to 16"),
         ({"draft_length": True}, "whole number"),
-        ({"draft_length": None}, "whole number"),
         ({"temperature": -0.1}, "at least 0"),
         ({"temperature": math.inf}, "Temperature is inf"),
         ({"top_p": 0}, "above 0 and at most 1"),
         ({"min_p": 1.1}, "from 0 to 1"),
-        ({"top_k": -1}, "a whole number of at least 0"),
         ({"repetition_penalty": 0}, "from 0.01 to 100"),
         ({"repetition_penalty": math.nan}, "Repetition penalty is nan; it must be a number"),
-        ({"repetition_penalty": "1.1"}, "must be a number"),
-        ({"seed": -1}, "Seed is -1"),
-        ({"seed": 1.5}, "whole number"),
-        ({"max_new_tokens": 0}, "at least 1"),
         ({"inspect": 101}, "from 0 to 100"),
         ({"rule": "p1(v) > a"}, "cascade_tokenV3 has a rule already: .* the method is own_rule"),
     ],
@@ -78,11 +70,7 @@ def test_a_request_cannot_be_changed_only_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    "ids",
-    [
-        *([5, 6], (5, 6), range(5, 7), torch.tensor([5, 6]), torch.tensor([5, 6], dtype=torch.uint8)),
-        *(np.array([5, 6]), list(np.array([5, 6])), [torch.tensor(5), np.int32(6)]),
-    ],
+    "ids", [[5, 6], range(5, 7), torch.tensor([5, 6]), np.array([5, 6]), [torch.tensor(5), np.int32(6)]]
 )
 def test_ids_may_come_as_tensors_and_arrays(ids: Any) -> None:
     """They become a tuple of ints."""
@@ -95,15 +83,16 @@ def test_ids_may_come_as_tensors_and_arrays(ids: Any) -> None:
 @pytest.mark.parametrize(
     "ids",
     [
-        *("ab", b"ab", 5, {5, 6}, [1.0], [True], [None], [[5, 6]], [np.bool_(True)], [-1]),
-        *(
-            torch.tensor([[5, 6]]),
-            torch.tensor(5),
-            torch.tensor([1.0]),
-            torch.tensor([True]),
-            np.array([0.5]),
-        ),
-        [torch.tensor([5, 6])],
+        "ab",
+        5,
+        {5, 6},
+        [1.0],
+        [True],
+        [[5, 6]],
+        [-1],
+        torch.tensor([[5, 6]]),
+        torch.tensor(5),
+        np.array([0.5]),
     ],
 )
 def test_other_values_are_no_ids(ids: Any) -> None:

@@ -13,7 +13,6 @@ import pytest
 from specviz.analysis.sweep.estimates import REPLICATES, SEED, estimate_points, with_latency
 from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.results import COMPARED, Estimate, Point, Results, Sample, Timing
-from specviz.core.methods import METHODS
 
 VERIFIER, DRAFTER = Setting(1.0, "verifier_only", 0.0), Setting(1.0, "drafter_only", 0.0)
 LOSSLESS, CASCADE = Setting(1.0, "speed", 0.0), Setting(1.0, "cascade_tokenV3", 0.5)
@@ -206,25 +205,6 @@ def test_settings_without_texts_are_left_out_and_one_item_has_no_interval() -> N
     assert [point.setting for point in found.points] == [VERIFIER, CASCADE]
     assert _only(found, CASCADE).figures["accuracy"] == _exactly(1.0)
     assert _results(settings, [], 8).points == _results(settings, [], 0).points == ()
-
-
-def test_order_does_not_matter() -> None:
-    """The same samples and timings in any order give the same results to the last bit."""
-    settings, draw = SweepGrid(temperatures=(0.0, 1.0), points=2).settings, random.Random(2)
-    samples = []
-    for number, item, trial in product(range(len(settings)), range(12), range(2)):
-        method, tokens = METHODS[settings[number].method], draw.randint(2, 20)
-        examined = tokens if method.drafts and method.verifies else 0
-        values = {"tokens": tokens, "examined": examined, "accepted": draw.randint(0, examined)}
-        values |= {"score": float(draw.random() < 0.5), "distance": draw.random() * tokens}
-        samples.append(_sample(number, item, trial=trial, **values))
-    timings = [_timing(s, p, seconds=draw.random()) for s in range(len(settings)) for p in range(3)]
-    found = _results(settings, samples, 12, timings)
-    draw.shuffle(samples)
-    draw.shuffle(timings)
-    assert _results(settings, samples, 12, timings) == found
-    assert [point.setting for point in found.points] == settings
-    assert all(one.low <= one.value <= one.high for point in found.points for one in point.figures.values())
 
 
 def test_relative_latency() -> None:

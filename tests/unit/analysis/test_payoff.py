@@ -7,19 +7,19 @@ import pytest
 from specviz.analysis.payoff import measurements, split_cost
 
 
-@pytest.mark.parametrize(("check", "rest"), [(0.0, 0.0), (0.2, 0.1), (0.05, 0.0)])
-def test_a_round_costs_its_pass_its_drafts_and_two_more_parts(check: float, rest: float) -> None:
-    rounds = [(k, 1 + 0.1 * k + check * (k - 1) + rest) for k in (1, 2, 4, 8)]
-    assert split_cost(rounds, 0.1) == pytest.approx((check, rest))
-
-
-def test_at_one_draft_length_checking_takes_all_that_is_left() -> None:
-    assert split_cost([(3, 1.7)], 0.1) == pytest.approx((0.2, 0.0))
-
-
-def test_no_part_of_a_cost_is_below_nothing() -> None:
-    assert min(split_cost([(1, 1.05), (4, 1.2)], 0.1)) == 0.0
-    assert min(split_cost([(1, 1.5), (4, 1.4)], 0.1)) == 0.0
+@pytest.mark.parametrize(
+    ("costs", "check", "rest"),
+    [
+        ({k: 1 + 0.1 * k + 0.2 * (k - 1) + 0.1 for k in (1, 2, 4, 8)}, 0.2, 0.1),
+        ({3: 1.7}, 0.2, 0.0),  # at one draft length, checking takes all that is left
+        ({1: 1.05, 4: 1.2}, 0.0, 0.0),  # no part is below 0
+        ({1: 1.5, 4: 1.4}, 0.0, 0.2),
+    ],
+)
+def test_a_round_costs_its_pass_its_drafts_and_two_more_parts(
+    costs: dict[int, float], check: float, rest: float
+) -> None:
+    assert split_cost(costs.items(), 0.1) == pytest.approx((check, rest))
 
 
 def test_every_recorded_measurement_can_be_drawn_and_the_embedded_pair_opens() -> None:

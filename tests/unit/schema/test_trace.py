@@ -145,12 +145,6 @@ def test_the_end_of_a_trace_has_its_metrics_and_an_older_one_gets_the_same() -> 
     assert parse_trace([*head, json.dumps(bare | {"metrics": None})]).metrics() == run().metrics()
 
 
-def test_a_run_has_its_text_and_the_fate_of_its_tokens() -> None:
-    figures = run()
-    assert figures.accepted == [True, False, True]
-    assert figures.text == " a a"
-
-
 def lines() -> list[str]:
     return list(run().lines())
 

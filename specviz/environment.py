@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
@@ -155,6 +156,12 @@ VARIABLES: tuple[Variable, ...] = (
 def on_space(environment: Mapping[str, str] | None = None) -> bool:
     """Whether this process runs on a Space of Hugging Face, which is public."""
     return "SPACE_ID" in (os.environ if environment is None else environment)
+
+
+def on_zero_gpu() -> bool:
+    """Whether this process runs on ZeroGPU, which lends a Space a GPU for the duration of one call."""
+    named = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+    return named and find_spec("spaces") is not None
 
 
 def check(environment: Mapping[str, str] | None = None) -> None:

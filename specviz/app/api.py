@@ -12,7 +12,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from importlib.util import find_spec
 from time import monotonic
 from typing import Any, cast, get_args, get_origin
@@ -30,10 +29,8 @@ from specviz.core.method import Method
 from specviz.core.methods import METHODS
 from specviz.engine.events import Loading, Waiting
 from specviz.errors import PairError, RequestError, has_half_characters, quoted
-from specviz.models.availability import describe_pairs
 from specviz.schema.settings import SETTINGS, Request, arguments
 from specviz.schema.trace import Run
-from specviz.serving import zerogpu
 from specviz.serving.limits import Limits
 from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
@@ -55,9 +52,6 @@ WORDS: dict[Any, str] = {
     list[list[int]]: "a list of such lists",
 }
 """Names of the types of arguments."""
-PAIRS_SECONDS = 30.0
-"""Seconds for which the answer of `pairs` is cached, since computing it may query the model hub."""
-_asking = threading.Lock()
 
 
 def offers_mcp() -> bool:
@@ -104,6 +98,11 @@ def wire_api(service: Service) -> None:
         told = [(each.name, help_of(each.name, service.limits)) for each in parameters]
         endpoint = _make_endpoint(serve, service, parameters)
         label_endpoint(gr.api(endpoint, concurrency_limit=None, concurrency_id="engine"), told, "Answer")
+
+    def pairs(request: gr.Request | None = None) -> list[dict]:
+        """List the pairs of models, and whether each can be used now."""
+        return _answer(_pairs(service), request)
+
     for small in (methods, pairs):
         label_endpoint(gr.api(small, queue=False, concurrency_limit=None), (), "Answer")
 
@@ -168,12 +167,6 @@ def compare(
 def methods(request: gr.Request | None = None) -> list[dict]:
     """List the methods, with what each does and the range of its lenience."""
     return _answer([_method(method) for method in METHODS.values()], request)
-
-
-def pairs(request: gr.Request | None = None) -> list[dict]:
-    """List the pairs of models, and whether each can be used now."""
-    with _asking:  # concurrent calls share one answer, and one import of torch
-        return _answer(_pairs(int(monotonic() // PAIRS_SECONDS)), request)
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:
@@ -261,11 +254,8 @@ def _method(method: Method) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1)
-def _pairs(period: int) -> list[dict]:
-    """The offered pairs and their states, cached for one period of `PAIRS_SECONDS`. On ZeroGPU no state can be checked: all are usable."""
-    found = [] if zerogpu.active() else describe_pairs(offered_pairs().values())
-    states = {state.spec.key: {"usable": state.usable, "note": state.note} for state in found}
+def _pairs(service: Service) -> list[dict]:
+    states = {state.spec.key: {"usable": state.usable, "note": state.note} for state in service.states()}
     own = ("key", "title", "about", "repetition_penalty")
     return [
         {name: getattr(spec, name) for name in own}

@@ -16,15 +16,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from specviz.app.api import follow, pairs
+from specviz import environment
+from specviz.app.api import follow
 from specviz.app.clients import client_address
 from specviz.app.openai_answer import Answer, Piece, joined
 from specviz.app.openai_request import CHAT, TEXT, Completion, blaming, read
 from specviz.app.refusals import OPENAI_PATH, ParameterError, openai_error, refusal
 from specviz.engine.events import Loading, Waiting
-from specviz.environment import OPENAI, on_space
 from specviz.schema.trace import Run
-from specviz.serving import zerogpu
 from specviz.serving.service import Service
 from specviz.serving.visitor import Visitor
 
@@ -43,7 +42,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
     threads = CapacityLimiter(limits.max_sequences + limits.queue)
 
     def usable() -> list[dict[str, Any]]:
-        keys = [pair["key"] for pair in pairs() if pair["usable"]]
+        keys = [state.spec.key for state in service.states() if state.usable]
         return [{"id": key, "object": "model", "created": began, "owned_by": "specviz"} for key in keys]
 
     async def models(request: Request) -> Response:
@@ -90,12 +89,12 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
 def openai_refusal() -> str:
     """Why this server does not serve OpenAI's clients, or ""."""
-    if zerogpu.active():
+    if environment.on_zero_gpu():
         return "OpenAI's clients cannot use this server, which borrows a GPU for each visitor of its page: use the page, or gradio_client."
-    is_on = OPENAI.value()
-    if not on_space() if is_on is None else is_on:
+    is_on = environment.OPENAI.value()
+    if not environment.on_space() if is_on is None else is_on:
         return ""
-    return f"This server does not serve OpenAI's clients; its owner can set {OPENAI.name} to 1."
+    return f"This server does not serve OpenAI's clients; its owner can set {environment.OPENAI.name} to 1."
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:

@@ -23,7 +23,7 @@ from specviz import environment
 from specviz.errors import SpecvizError, quoted
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.progress import TerminalProgress
-from specviz.serving import logs, zerogpu
+from specviz.serving import logs
 from specviz.serving.offer import default_pair
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
     # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _share_arenas()
-    zerogpu.start()  # must also run before torch is imported; does nothing outside ZeroGPU
+    on_zero_gpu = environment.on_zero_gpu()
+    if on_zero_gpu:
+        from specviz.serving import zerogpu
+
+        zerogpu.start()  # must also run before torch is imported
     if environment.on_space():
         # Only the Space's own proxies reach the server. From these addresses uvicorn trusts X-Forwarded-For.
         os.environ.setdefault("FORWARDED_ALLOW_IPS", "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16")
@@ -75,10 +79,9 @@ def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
         from specviz.app.page import build_page
         from specviz.serving.limits import CLASS, Limits
         from specviz.serving.service import Service
-        from specviz.serving.zerogpu_service import ZeroGpuService
 
         limits = Limits.from_environment(usual=CLASS if for_class else None)
-        service = ZeroGpuService(limits) if zerogpu.active() else Service(limits)
+        service = zerogpu.ZeroGpuService(limits) if on_zero_gpu else Service(limits)
         classroom = Classroom(class_address(environment.PORT.value())) if for_class else None
         return build_page(service, classroom), service, classroom
 

@@ -20,12 +20,11 @@ from pathlib import Path
 
 import psutil
 
-from specviz.environment import OWN_PAIRS, PAIRS_OFFERED
+from specviz.environment import OWN_PAIRS, PAIRS_OFFERED, on_zero_gpu
 from specviz.errors import SpecvizError
 from specviz.models import hub
 from specviz.models.availability import GATED
 from specviz.models.registry import DEFAULT_PAIR, PAIRS, REPOSITORY, HubSource, PairSpec
-from specviz.serving import zerogpu
 
 OFFERED, OWN = PAIRS_OFFERED.name, OWN_PAIRS.name
 
@@ -65,7 +64,7 @@ def offered_pairs() -> dict[str, PairSpec]:
 @cache
 def missing_pairs() -> dict[str, str]:
     """For each pair of the registry that is not offered, a few words why, by key. Empty if the owner chose the pairs."""
-    if _named(os.environ) or zerogpu.active():
+    if _named(os.environ) or on_zero_gpu():
         return {}
     hardware = find_hardware(os.environ)
     return {key: _obstacle(PAIRS[key], hardware) for key in PAIRS if key not in offered_pairs()}
@@ -195,7 +194,7 @@ def _parameters(folder: Path) -> int:
 
 def find_hardware(environment: Mapping[str, str]) -> Hardware:
     """The memory of this machine or container."""
-    if zerogpu.active():
+    if on_zero_gpu():
         return Hardware(host_bytes=0, zero_gpu=True)
     return Hardware(_host_bytes(), _gpu_bytes(environment))
 

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from specviz.analysis.sweep.grid import SweepGrid
     from specviz.analysis.sweep.results import Results
     from specviz.engine.events import Event, Loading, Waiting
+    from specviz.models.availability import PairStatus
     from specviz.serving.shared_engine import SharedEngine
 
 _POLL_SECONDS = 0.2
 _LOADING_SECONDS = 1.0
 """Seconds between two `Loading` events."""
-_OBSTACLES_SECONDS = 15.0
-"""Seconds for which `Service.obstacles` caches what it found."""
+_STATES_SECONDS = 15.0
+"""Seconds for which `Service.states` is cached."""
 _importing = threading.Lock()
 """Held during the first import of torch and transformers: two threads that import transformers at once can get an incomplete module.
 Requests import other slow modules only after their pair is loaded.
@@ -63,7 +64,7 @@ class Service:
         self._failed: set[str] = set()
         """Keys of pairs whose last loading failed."""
         self._asking = threading.Lock()
-        self._obstacles = offer.missing_pairs()
+        self._states: list[PairStatus] = []
         self._asked = -math.inf
 
     # ---- state -----------------------------------------------------------------------------------------------
@@ -84,26 +85,29 @@ class Service:
         entry = self._entries.get(key)
         return entry is not None and entry.engine is not None and entry.engine.is_alive
 
-    def obstacles(self) -> dict[str, str]:
-        """For each pair that cannot be loaded now, a few words why, by key. May query hub and hardware, which takes seconds."""
+    def states(self) -> list[PairStatus]:
+        """The status of each offered pair, as of some seconds ago. May query hub and hardware, which takes seconds."""
         with self._asking:
-            if time.monotonic() >= self._asked + _OBSTACLES_SECONDS:
-                self._obstacles, self._asked = self._find_obstacles(), time.monotonic()
-            found = self._obstacles
-        return {key: words for key, words in found.items() if not self.has_loaded(key)}
+            if time.monotonic() >= self._asked + _STATES_SECONDS:
+                with _importing:  # torch, by way of `placement`
+                    from specviz.models import placement as placement
+                    from specviz.models.availability import describe_pairs
+                offered = offer.offered_pairs()
+                held = [offered[key] for key in list(self._entries) if self.has_loaded(key)]
+                self._states, self._asked = describe_pairs(offered.values(), held), time.monotonic()
+            return self._states
 
-    def _find_obstacles(self) -> dict[str, str]:
-        offered = offer.offered_pairs()
-        with _importing:  # torch, by way of `placement`
-            from specviz.models import placement as placement
-            from specviz.models.availability import describe_pairs
-        held = [offered[key] for key in list(self._entries) if self.has_loaded(key)]
-        states = describe_pairs(offered.values(), held)
-        return offer.missing_pairs() | {each.spec.key: each.note for each in states if not each.usable}
+    def obstacles(self) -> dict[str, str]:
+        """For each pair that cannot be loaded now, a few words why, by key. As slow as `states`."""
+        return self._obstacles(self.states())
+
+    def _obstacles(self, states: Sequence[PairStatus]) -> dict[str, str]:
+        found = offer.missing_pairs() | {each.spec.key: each.note for each in states if not each.usable}
+        return {key: words for key, words in found.items() if not self.has_loaded(key)}
 
     def check_pair(self, key: str) -> None:
         """Raises PairError if a pair is known not to be loadable now. Looks for obstacles again only if the pair had one before."""
-        if key in self._obstacles and (words := self.obstacles().get(key)):
+        if key in self._obstacles(self._states) and (words := self.obstacles().get(key)):
             raise PairError(
                 f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
             )

@@ -166,5 +166,5 @@ def test_a_space_serves_them_only_if_its_owner_says_so(live: Live, monkeypatch: 
     assert "SPECVIZ_OPENAI" in refused(live.send("POST", CALLS[1], json=HELLO), 404)["message"]
     monkeypatch.setenv("SPECVIZ_OPENAI", "1")
     assert live.send("POST", CALLS[1], json=HELLO).status_code == 200
-    monkeypatch.setattr("specviz.serving.zerogpu.active", lambda: True)
+    monkeypatch.setattr("specviz.environment.on_zero_gpu", lambda: True)
     assert "borrows a GPU" in refused(live.send("POST", CALLS[1], json=HELLO), 404)["message"]

@@ -253,20 +253,14 @@ def test_a_comparison_tells_where_texts_part(service: Script, endpoint: Callable
     assert {(each.prompt, each.temperature, each.seed) for each in asked} == {("Hi", 0.7, 0)}
 
 
-def test_pairs_are_asked_about_once_in_a_while(endpoint: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding out what can be used may mean asking the hub: many who ask get one answer, for a while."""
-    asked: list[int] = []
-
-    def describe(_: object) -> list[PairStatus]:
-        asked.append(1)
-        return [PairStatus(PAIRS["embedded"], 0.0, True, False, "no room")]
-
-    monkeypatch.setattr(api, "describe_pairs", describe)
-    for now, times in ((0.0, 1), (1.0, 1), (api.PAIRS_SECONDS + 1, 2)):
-        monkeypatch.setattr(api, "monotonic", lambda now=now: now)
-        first, *others = endpoint("pairs")()
-        assert (first["usable"], first["note"], len(asked)) == (False, "no room", times)
-        assert [pair["key"] for pair in (first, *others)] == list(offered_pairs())
+def test_pairs_are_told_as_the_service_finds_them(
+    service: Script, endpoint: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = PairStatus(PAIRS["embedded"], 0.0, True, False, "no room")
+    monkeypatch.setattr(service, "states", lambda: [status])
+    first, *others = endpoint("pairs")()
+    assert (first["usable"], first["note"]) == (False, "no room")
+    assert [pair["key"] for pair in (first, *others)] == list(offered_pairs())
 
 
 def test_a_session_is_one_visitor_and_every_mcp_call_another(service: Script, endpoint: Callable) -> None:

@@ -285,7 +285,7 @@ def test_pairs_that_cannot_be_had_say_why_and_load_nothing(
     service.check_pair(THIRD)
     assert loads.keys == [THIRD]
     usable[SECOND] = True
-    monkeypatch.setattr("specviz.serving.service._OBSTACLES_SECONDS", 0.0)
+    monkeypatch.setattr("specviz.serving.service._STATES_SECONDS", 0.0)
     service.check_pair(SECOND)
     assert service.obstacles() == {"pythia": "too large for a CPU"}
 

@@ -19,17 +19,18 @@ from typing import Any
 import pytest
 
 from specviz.engine.events import Decided, Finished
+from specviz.environment import on_zero_gpu
 from specviz.errors import BusyError, EngineError, PairError, RequestError
 from specviz.models.registry import PAIRS, PairSpec
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
-from specviz.serving import zerogpu, zerogpu_service
+from specviz.serving import zerogpu
 from specviz.serving.limits import Limits
-from specviz.serving.zerogpu_service import ZeroGpuService
+from specviz.serving.zerogpu import ZeroGpuService
 from tests.support.tiny import tiny_pair
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def lending(monkeypatch: pytest.MonkeyPatch) -> None:
     """ZeroGPU is active."""
 
@@ -45,18 +46,14 @@ def lending(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=lend, __spec__="installed"))
     monkeypatch.setattr(os, "environ", os.environ | {"SPACES_ZERO_GPU": "true"})
-    zerogpu.start()
 
 
-def test_elsewhere_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ZeroGPU a function stays the same function, and loading goes on in several threads."""
-    monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(__spec__="installed"))
+def test_it_is_active_where_the_space_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for said, active in (("true", True), ("1", True), ("false", False), ("", False)):
         monkeypatch.setenv("SPACES_ZERO_GPU", said)
-        assert zerogpu.active() is active
+        assert on_zero_gpu() is active
     zerogpu.start()
-    assert zerogpu.on_gpu(asked, lambda: 60) is asked
-    assert "HF_DEACTIVATE_ASYNC_LOAD" not in os.environ
+    assert os.environ["SPECVIZ_GPU_RUNNER"] == "torch"
 
 
 def asked(tokens: int, characters: int, texts: int, parameters: int) -> int:
@@ -72,31 +69,28 @@ def lent(title: str) -> Exception:
     return error
 
 
-@pytest.mark.usefixtures("lending")
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
         (lent("ZeroGPU worker error"), EngineError, "ask for fewer tokens"),
         (lent("ZeroGPU quota exceeded"), BusyError, "Come back in an hour"),
         (lent("Error"), EngineError, "No GPU could be had"),
-        (RequestError("The prompt is too long."), RequestError, "too long"),
     ],
 )
 def test_a_failure_on_a_gpu_is_a_sentence_after_what_was_written(
-    error: Exception, kind: type[Exception], words: str
+    error: Exception, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ZeroGPU's words about queues and quotas and errors of ours are passed on, other words are not."""
+    """ZeroGPU's words about queues and quotas are passed on, other words are not."""
 
-    def fails() -> Iterator[str]:
-        yield "begun"
+    def fails(*_: Any) -> Iterator[Any]:
+        yield 0, "begun"
         raise error
 
-    assert os.environ["SPECVIZ_GPU_RUNNER"] == "torch"
-    items = zerogpu.on_gpu(fails, lambda: 60)()
-    assert next(items) == "begun"
+    monkeypatch.setattr(zerogpu, "_serve", fails)
+    items = ZeroGpuService(Limits())._lent("embedded", [Request(prompt="x")])
+    assert next(items) == (0, "begun")
     with pytest.raises(kind, match=words):
         next(items)
-    assert list(zerogpu.on_gpu(lambda: (each for each in "ab"), lambda: 60)()) == ["a", "b"]
 
 
 def test_more_work_gets_more_time_within_bounds() -> None:
@@ -119,20 +113,17 @@ def test_a_pair_that_cannot_be_loaded_is_left_out(
 
     monkeypatch.setattr("specviz.models.loading.load_pair", load)
     pairs = {key: PAIRS[key] for key in ("embedded", "smollm2")}
-    monkeypatch.setattr(zerogpu_service, "offered_pairs", lambda: pairs)
-    monkeypatch.setattr(zerogpu_service, "_held", {})
+    monkeypatch.setattr(zerogpu, "offered_pairs", lambda: pairs)
+    monkeypatch.setattr(zerogpu, "_held", {})
     ZeroGpuService(Limits()).warm_up("embedded")
-    assert zerogpu_service._held == {"embedded": "embedded"}
+    assert zerogpu._held == {"embedded": "embedded"}
     assert [record.fields for record in caplog.records] == [{"pair": "smollm2"}]  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("lending")
 def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One run, two side by side, and one that is stopped."""
     pair = tiny_pair("llama", tmp_path)
-    monkeypatch.setattr(zerogpu_service, "_held", {"embedded": pair})
-    on_gpu = zerogpu.on_gpu(zerogpu_service._serve, lambda key, requests, seconds: seconds)
-    monkeypatch.setattr(zerogpu_service, "_on_gpu", on_gpu)
+    monkeypatch.setattr(zerogpu, "_held", {"embedded": pair})
     service, stop = ZeroGpuService(Limits()), threading.Event()
     request = Request(prompt="The quick brown fox", seed=3, max_new_tokens=12)
     expected = pair.generate("The quick brown fox", seed=3, max_new_tokens=12)
@@ -155,5 +146,7 @@ def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, 
         list(service.lines("gpt2", request, stop))
     with pytest.raises(RequestError, match="tokens; here it may have 3"):
         list(ZeroGpuService(Limits(max_prompt_tokens=3)).lines("embedded", request, stop))
+    with pytest.raises(RequestError, match="no id of this pair"):  # the worker says so
+        list(service.lines("embedded", Request(token_ids=[10**6]), threading.Event()))
     with pytest.raises(RequestError, match="longer than a GPU is lent"):
         service.sweep()

@@ -19,9 +19,8 @@ from specviz.analysis.sweep.grid import SweepGrid
 from specviz.analysis.sweep.results import Point, Results
 from specviz.app.components.compare_view import panes_value
 from specviz.app.link import Pane, ranged
-from specviz.app.running import in_a_sentence
+from specviz.app.running import in_a_sentence, sent_with
 from specviz.app.tabs.tradeoff_words import card, texts_of, told
-from specviz.compat.gradio import event_data
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import RequestError, StoppedError
 from specviz.progress import Progress
@@ -110,7 +109,7 @@ class TradeoffEvents:
         }
 
     def _asked(self, live: Live, event: gr.EventData) -> tuple[int, Results]:
-        which = _sent(event, "sweep")
+        which: Any = sent_with(event).get("sweep")
         if sweep := self._sweep(which, live):
             return which, sweep
         raise RequestError("There is no such sweep.")
@@ -169,14 +168,9 @@ def _card(which: int, sweep: Results, point: Point) -> str:
     return json.dumps(about | card(sweep, point), ensure_ascii=False)
 
 
-def _sent(event: gr.EventData, name: str) -> Any:
-    sent = event_data(event)
-    return sent.get(name) if isinstance(sent, dict) else None
-
-
 def _item(found: Any, event: gr.EventData, name: str) -> Any:
     """The item whose index the browser sent under `name`."""
-    index = _sent(event, name)
+    index = sent_with(event).get(name)
     if type(index) is int and 0 <= index < len(found):
         return found[index]
     raise RequestError(f"There is no such {name}.")

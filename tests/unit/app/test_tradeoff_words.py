@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -36,26 +35,6 @@ def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Results, 
     )
     assert set(re.findall(r"[\d.]*\d", said["headline"])) <= {*there, "100"}
     assert len(said["curves"]) == 4
-
-
-def test_the_models_are_called_tiny_where_their_sizes_are_known(sweep: Results) -> None:
-    """Once, with the numbers of the registry; of a pair that is not in it nothing is said."""
-    said = told(sweep)
-    assert said["models"].startswith("Both models are tiny (17 and 135 million parameters")
-    assert said["task"].count(said["models"]) == 1
-    unknown = replace(sweep, plan=replace(sweep.plan, pair="nobody’s"))
-    assert told(unknown)["models"] == ""
-
-
-def test_a_card_has_four_figures_beside_what_they_are_compared_with(sweep: Results, point: Point) -> None:
-    """What has no width shows no interval."""
-    accuracy, rejected, passes, time = card(sweep, point)["figures"]
-    assert (accuracy["value"], accuracy["interval"].strip()) == ("57 of 100", "50 to 63")
-    assert (accuracy["beside"], rejected["beside"]) == ("verifier 60, drafter 17", "lossless 34\u00a0%")
-    assert (passes["title"], time["title"]) == ("Verifier passes per token", "Time per token")
-    verifier = sweep.point(0.5, "verifier_only")
-    assert verifier is not None
-    assert card(sweep, verifier)["figures"][1]["interval"] == ""
 
 
 def test_its_texts_are_of_one_item_each_and_begin_where_only_one_is_right(

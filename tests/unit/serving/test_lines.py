@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +15,7 @@ from specviz.engine.engine import Engine
 from specviz.engine.events import Waiting
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
-from specviz.schema.trace import Run, parse_trace
+from specviz.schema.trace import parse_trace
 from specviz.serving.lines import side_by_side, together
 
 PROMPT = "The quick brown fox"
@@ -29,26 +27,6 @@ def requests(*methods: str, **settings: Any) -> list[Request]:
     return [Request(method=method, **options) for method in methods]
 
 
-def compare(
-    engines: list[Engine], asked: list[Request], stop: threading.Event | None = None
-) -> Iterator[str]:
-    """The lines of a comparison, each request on its engine."""
-    events = together(engines, asked, lambda engine, some: engine.stream(some, stop=stop))
-    return side_by_side(events, len(asked))
-
-
-def parsed(lines: Iterator[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in lines if line]
-
-
-def panes_of(entries: list[dict[str, Any]], count: int) -> list[Run]:
-    """The panes' traces, read as any trace is."""
-    return [
-        parse_trace(json.dumps(entry) for entry in entries if entry.get("pane") == pane)
-        for pane in range(count)
-    ]
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
     pair: ModelPair, temperature: float
@@ -56,9 +34,11 @@ def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
     """Law 3: batch invariance, also where panes have engines of their own, whose runs come in turn."""
     asked = requests(*METHODS, temperature=temperature)
     shared, own = Engine(pair), Engine(pair)
-    entries = parsed(compare([shared, own, shared, own], asked))
+    events = together([shared, own, shared, own], asked, lambda engine, some: engine.stream(some))
+    entries = [json.loads(line) for line in side_by_side(events, 4) if line]
     assert entries[0] == {"type": "compare", "panes": 4}
-    runs = panes_of(entries, 4)
+    panes = ([json.dumps(entry) for entry in entries if entry.get("pane") == pane] for pane in range(4))
+    runs = [*map(parse_trace, panes)]
     alone = [Engine(pair).generate(request)[0] for request in asked]
     assert [run.token_ids for run in runs] == [run.token_ids for run in alone]
     (told,) = (entry for entry in entries if entry["type"] == "table")
@@ -67,19 +47,6 @@ def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
             assert row[name] == known[name], name
     if temperature == 0:
         assert told["rows"][1]["verdict"] == "identical to the verifier’s own text"
-
-
-def test_a_stop_ends_all_engines_and_keeps_what_was_written(pair: ModelPair) -> None:
-    stop, entries = threading.Event(), []
-    lines = compare([Engine(pair), Engine(pair)], requests("speed", "cascade_chow"), stop)
-    for entry in map(json.loads, filter(None, lines)):
-        entries.append(entry)
-        if entry["type"] == "round":
-            stop.set()
-    runs = panes_of(entries, 2)
-    assert [run.stop_reason for run in runs] == ["cancelled"] * 2
-    (told,) = (entry for entry in entries if entry["type"] == "table")
-    assert [row["tokens"] for row in told["rows"]] == [len(run.tokens) for run in runs]
 
 
 def test_the_mean_log_probability_is_that_of_a_full_reading(

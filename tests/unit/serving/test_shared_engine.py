@@ -449,16 +449,6 @@ def test_one_run_of_a_stream_is_aborted_and_the_others_go_on(alone: Alone, start
 # ---- the thread --------------------------------------------------------------------------------------------
 
 
-def test_other_work_on_the_models_is_done_between_rounds(shared: SharedEngine) -> None:
-    running = shared.stream(endless())
-    next(running)
-    assert shared.call(threading.current_thread) is not threading.current_thread()
-    with pytest.raises(ZeroDivisionError):
-        shared.call(lambda: 1 / 0)
-    assert any(isinstance(next(running), Decided) for _ in range(50))
-    running.close()
-
-
 def test_when_the_thread_dies_every_caller_is_told(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers that wait, and later ones."""
     before = threading.active_count()

@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.clients import Clients
-from specviz.app.hosts import EVERY_HOST, HostCheck, Hosts
+from specviz.app.hosts import HostCheck, Hosts
 from specviz.app.page_cache import PageCache
 from specviz.app.refusals import path_of, refusal
 from specviz.compat import gradio as compat
@@ -75,7 +75,7 @@ _SCHEME = re.compile(r"https?|wss?", re.ASCII)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
-def guarded(routes: Sequence[BaseRoute], hosts: Hosts = EVERY_HOST) -> dict[str, Any]:
+def guarded(routes: Sequence[BaseRoute], hosts: Hosts) -> dict[str, Any]:
     """Options of gradio's app: the guard, and `routes`, for `hosts`. These come before gradio's own routes, which match any path."""
     return {
         "routes": routes,

@@ -44,13 +44,9 @@ _THREADS = 40
 """Number of threads for everything except runs. Each run, even a queued one, occupies an additional thread."""
 
 
-def build_page(service: Service | None = None, classroom: Classroom | None = None) -> gr.Blocks:
-    """The whole page, ready for `launch`. By default it has a new service and no class."""
-    service = service or Service()
-    with GuardedBlocks(
-        title=TITLE,
-        analytics_enabled=False,
-    ) as page:
+def build_page(service: Service, classroom: Classroom | None = None) -> gr.Blocks:
+    """The whole page, ready for `launch`."""
+    with GuardedBlocks(title=TITLE, analytics_enabled=False) as page:
         Bar(elem_id="bar")
         address = Address(elem_id="address")
         if classroom:
@@ -90,19 +86,15 @@ def host(for_class: bool) -> str:
     return environment.HOST.value() or ("0.0.0.0" if for_class else "127.0.0.1")
 
 
-def launch(
-    page: gr.Blocks, service: Service | None = None, classroom: Classroom | None = None, **more: Any
-) -> Any:
-    """Serve the page, and with a `service` its health, its completions and the routes of a class, on `host()` and PORT.
+def launch(page: gr.Blocks, service: Service, classroom: Classroom | None = None, **more: Any) -> Any:
+    """Serve the page, its health, its completions and the routes of a class, on `host()` and PORT.
 
     Returns when the server ends, or at once with `prevent_thread_lock`. `more` overrides options of gradio's `launch`.
     """
-    routes: list[BaseRoute] = [lesson_route(), rule_route()]
-    if service:
-        routes += [*health_routes(service), *openai_routes(service)]
-    if classroom and service:
+    routes: list[BaseRoute] = [lesson_route(), rule_route(), *health_routes(service), *openai_routes(service)]
+    if classroom:
         routes += class_routes(classroom, service)
-    busy = service.limits.max_sequences + service.limits.queue if service else 0
+    busy = service.limits.max_sequences + service.limits.queue
     options: dict[str, Any] = {
         "server_name": host(classroom is not None),
         "server_port": environment.PORT.value(),

@@ -160,7 +160,7 @@ def serve() -> Iterator[Callable[[gr.Blocks], str]]:
 
     def keep(app: gr.Blocks) -> str:
         apps.append(app)
-        return start(app)
+        return start(app, Service())
 
     yield keep
     for app in apps:
@@ -172,7 +172,7 @@ def scripted() -> Iterator[tuple[str, Script]]:
     """The address of the whole page over a service without models, and that service; one for all tests here."""
     service = Script()
     page = build_page(service)
-    yield start(page), service
+    yield start(page, service), service
     close(page)
 
 
@@ -194,5 +194,5 @@ def real(loaded: Service) -> Iterator[tuple[str, Recorder]]:
     """The address of the whole page over the embedded pair, and its service; one for all tests here."""
     service = Recorder(loaded)
     page = build_page(service)
-    yield start(page), service
+    yield start(page, service), service
     close(page)

@@ -26,8 +26,9 @@ STILLS = {
 
 def main() -> None:
     """Serve the page, look at it, and save what is seen."""
-    app = build_page(Service())
-    url = start(app)
+    service = Service()
+    app = build_page(service)
+    url = start(app, service)
     with chromium() as context:
         assert context.browser
         for file, (address, width, height) in STILLS.items():

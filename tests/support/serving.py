@@ -23,10 +23,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(page: gr.Blocks, *more: Any, port: int | None = None) -> str:
+def start(page: gr.Blocks, service: Service, *more: Any, port: int | None = None) -> str:
     """Serve a page on this machine, by default on a free port; returns its address. `more` is passed to `launch`."""
     port = port or free_port()
-    launch(page, *more, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
+    launch(
+        page, service, *more, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True
+    )
     return f"http://127.0.0.1:{port}"
 
 

@@ -31,10 +31,9 @@ from specviz.engine.events import Loading, Waiting
 from specviz.errors import PairError, RequestError, has_half_characters, quoted
 from specviz.schema.settings import SETTINGS, Request, arguments
 from specviz.schema.trace import Run
-from specviz.serving.limits import Limits
+from specviz.serving.limits import Limits, Visitor
 from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 
 LARGEST = 2**63 - 1
 """The largest absolute value of a number that a client may send."""

@@ -12,9 +12,9 @@ from typing import Any
 from specviz.app.recorded import sent_run
 from specviz.errors import RequestError
 from specviz.schema.settings import Request
+from specviz.serving.limits import Visitor
 from specviz.serving.lines import record
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 
 CHANGES = ("method", "lenience", "draft_length")
 """The settings that a fork may change."""

@@ -24,8 +24,8 @@ from specviz.app.openai_request import CHAT, TEXT, Completion, blaming, read
 from specviz.app.refusals import OPENAI_PATH, ParameterError, openai_error, refusal
 from specviz.engine.events import Loading, Waiting
 from specviz.schema.trace import Run
+from specviz.serving.limits import Visitor
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _BEAT = ": waiting\n\n"

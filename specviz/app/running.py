@@ -20,7 +20,7 @@ from specviz.app.clients import client_address
 from specviz.compat.gradio import event_data, is_tool_call, then_always
 from specviz.errors import BROKEN, SpecvizError
 from specviz.progress import Progress
-from specviz.serving.visitor import Visitor
+from specviz.serving.limits import Visitor
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,9 @@ from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
 from specviz.serving import offer
 from specviz.serving.inbox import answer
-from specviz.serving.limits import Limits
+from specviz.serving.limits import NOBODY, Limits, Visitor, Visits
 from specviz.serving.lines import side_by_side, table_line, together, trace_lines
 from specviz.serving.statistics import EngineStatistics
-from specviz.serving.visitor import NOBODY, Visitor, Visits
 
 if TYPE_CHECKING:
     from specviz.analysis.sweep.grid import SweepGrid

@@ -14,8 +14,8 @@ from specviz.engine.events import Event, Waiting
 from specviz.engine.pair import Pair
 from specviz.runtime.cpu.fused.runner import FusedModel
 from specviz.schema.settings import Request
+from specviz.serving.limits import NOBODY, Visitor
 from specviz.serving.service import Service
-from specviz.serving.visitor import NOBODY, Visitor
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 from tests.support.serving import close, holding, start
 

@@ -20,9 +20,9 @@ from specviz.app.page import build_page
 from specviz.engine.events import Decided, Event, Finished, Started
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
+from specviz.serving.limits import Visitor
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
-from specviz.serving.visitor import Visitor
 from tests.support.serving import close, start
 from tests.support.traces import make_trace
 

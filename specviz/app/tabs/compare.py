@@ -37,11 +37,10 @@ from specviz.core.methods import OWN_RULE
 from specviz.progress import Progress
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
-from specviz.serving.limits import Limits
+from specviz.serving.limits import Limits, Visitor
 from specviz.serving.lines import record, table_line, tagged
 from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 
 PREFIX = "compare-"
 TOKENS = 64

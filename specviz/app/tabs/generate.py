@@ -52,10 +52,9 @@ from specviz.models.registry import PAIRS
 from specviz.progress import Progress
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
-from specviz.serving.limits import Limits
+from specviz.serving.limits import Limits, Visitor
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 
 OPENING = "token-rule"
 """The recorded run that the tab opens on."""

@@ -24,9 +24,9 @@ from specviz.app.tabs.tradeoff_words import card, texts_of, told
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import RequestError, StoppedError
 from specviz.progress import Progress
+from specviz.serving.limits import Visitor
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 
 MAX_METHODS, TOKENS = 4, 24
 """Most methods of a live sweep; most tokens of a text."""

@@ -19,10 +19,9 @@ from specviz.models.availability import PairStatus
 from specviz.models.registry import PAIRS
 from specviz.schema.settings import SETTINGS, Request
 from specviz.schema.trace import Run, parse_trace
-from specviz.serving.limits import Limits
+from specviz.serving.limits import Limits, Visitor
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 from tests.support.traces import make_trace, story_tokens
 
 

@@ -21,9 +21,8 @@ from specviz.models.registry import PAIRS, PairSpec
 from specviz.models.tokenizer import encode_prompt
 from specviz.schema.settings import Request
 from specviz.schema.trace import parse_trace
-from specviz.serving.limits import Limits
+from specviz.serving.limits import Limits, Visitor
 from specviz.serving.service import Service
-from specviz.serving.visitor import Visitor
 from tests.support.tiny import Pairs
 from tests.support.waiting import wait_until
 

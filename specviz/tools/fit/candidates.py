@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from specviz.errors import PairError, RequestError, quoted
-from specviz.models.pair import ModelPair
 from specviz.models.registry import PAIRS, REPOSITORY, AssetSource, HubSource, PairSpec, SkipSource, Source
 
 
@@ -18,14 +14,12 @@ def candidates(names: Sequence[str]) -> list[PairSpec]:
     verifier, and alone for both.
 
     Raises:
-        RequestError: a name is none of a folder, a repository or a pair, or stands twice.
+        RequestError: a name is none of a folder, a repository or a pair.
         PairError: a drafter that is part of a pair belongs to another verifier.
     """
     if len(names) == 1 and names[0] not in PAIRS:
         raise RequestError(f"Name a drafter and then its verifier, or one of the pairs: {', '.join(PAIRS)}.")
     *drafters, last = names if len(names) > 1 else (*names, *names)
-    if len(set(drafters)) < len(drafters):
-        raise RequestError("A drafter is named twice: name each once, and the verifier last.")
     verifier, verifier_name, verifier_parameters = _model(last, "verifier")
     found = []
     for name in drafters:
@@ -54,25 +48,3 @@ def _model(name: str, role: str) -> tuple[Source, str, int]:
             f"{quoted(name)} is no folder, no name on the hub and no pair; pairs are {', '.join(PAIRS)}."
         )
     return HubSource(name), name.rpartition("/")[2], 0
-
-
-def check_sizes(pair: ModelPair) -> None:
-    """Refuse a drafter that is larger than its verifier, by their configs.
-
-    Raises:
-        PairError: it is.
-    """
-    small, large = (_millions(model.config) for model in (pair.drafter_model, pair.verifier_model))
-    if small > large:
-        raise PairError(
-            f"{pair.drafter_name} ({small:.0f} million parameters) is larger than {pair.verifier_name} ({large:.0f}), so its "
-            "draft tokens cost more than they save: name the smaller model first and the verifier last."
-        )
-
-
-def _millions(config: Any) -> float:
-    """Millions of parameters of a model of this config, tied ones counted once."""
-    from transformers import AutoModelForCausalLM  # slow to import
-
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config).num_parameters() / 1e6

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -70,54 +69,39 @@ def generate_arguments() -> dict[str, Any]:
     return {**frame.f_locals, **given}
 
 
-# ---- process-wide switches
-
-
-class ProcessSwitch:
-    """A context manager around one process-wide setting, for any number of threads and any nesting.
-
-    The first block to begin changes the setting; the last one to end restores it, in whatever order overlapping blocks
-    end. Meanwhile the change applies to every thread of the process.
+class _Quiet:
+    """A context manager for any number of threads and any nesting: the first block to begin silences both libraries, in every thread of
+    the process; the last one to end restores what the first found.
     """
 
-    def __init__(self, change: Callable[[], Callable[[], None]]) -> None:
-        """`change` changes the setting and returns a function that restores it."""
-        self._change = change
-        self._restore: Callable[[], None] = lambda: None
-        self._users = 0
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._users == 0:
-                self._restore = self._change()
             self._users += 1
+            if self._users > 1:
+                return
+            self._verbosities = logging.get_verbosity(), hub_utils.logging.get_verbosity()
+            self._bars = logging.is_progress_bar_enabled(), not hub_utils.are_progress_bars_disabled()
+            logging.set_verbosity_error()
+            hub_utils.logging.set_verbosity_error()
+            logging.disable_progress_bar()  # of both libraries
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0:
-                self._restore()
+            if self._users:
+                return
+            logging.set_verbosity(self._verbosities[0])
+            hub_utils.logging.set_verbosity(self._verbosities[1])
+            bars, hub_bars = self._bars
+            if bars:
+                logging.enable_progress_bar()  # of both libraries again
+            if hub_bars != bars:
+                (hub_utils.enable_progress_bars if hub_bars else hub_utils.disable_progress_bars)()
 
 
-def _silence() -> Callable[[], None]:
-    verbosity, hub_verbosity = logging.get_verbosity(), hub_utils.logging.get_verbosity()
-    bars, hub_bars = logging.is_progress_bar_enabled(), not hub_utils.are_progress_bars_disabled()
-    logging.set_verbosity_error()
-    hub_utils.logging.set_verbosity_error()
-    logging.disable_progress_bar()  # of both libraries
-
-    def restore() -> None:
-        logging.set_verbosity(verbosity)
-        hub_utils.logging.set_verbosity(hub_verbosity)
-        if bars:
-            logging.enable_progress_bar()  # of both libraries again
-        if hub_bars != bars:
-            (hub_utils.enable_progress_bars if hub_bars else hub_utils.disable_progress_bars)()
-
-    return restore
-
-
-quiet_transformers = ProcessSwitch(_silence)
+quiet_transformers = _Quiet()
 """`with quiet_transformers:` neither transformers nor huggingface_hub warns or draws progress bars, in any thread; only their
 errors are logged."""

@@ -27,7 +27,7 @@ from specviz.progress import Progress, silent
 from specviz.runtime.cpu.threads import budget, worth_trying
 from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Contender, Measured, contenders
-from specviz.tools.bench.shapes import shape_pair, tuned_twin
+from specviz.tools.bench.shapes import shape_pair
 from specviz.tools.distill.prompts import held_out_by_kind
 from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.templates import NONE, Rows, table
@@ -258,8 +258,10 @@ def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
     """
     if options.shape:
         device = find_device(options.device)
-        plain = shape_pair(*options.shape, device, getattr(torch, dtype_name(options.dtype, device)))
-        ours = tuned_twin(plain)
+        dtype = getattr(torch, dtype_name(options.dtype, device))
+        plain, ours = (
+            shape_pair(*options.shape, device, dtype, prepack=prepack) for prepack in (False, True)
+        )
     else:
         target: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "progress": progress}
         plain, ours = load_pair(options.pair, **target, prepack=False), load_pair(options.pair, **target)

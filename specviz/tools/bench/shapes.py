@@ -7,8 +7,6 @@ for qwen2.5-0.5b → qwen2.5-7b it is 0.7 at temperature 1.738.
 
 from __future__ import annotations
 
-import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +14,6 @@ import torch
 from specviz.errors import PairError, RequestError, is_out_of_memory
 from specviz.models.modules import tune
 from specviz.models.pair import ModelPair, pair_from_models
-from specviz.runtime.model_runner import TorchModel
-from specviz.runtime.runner import Model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -52,8 +48,10 @@ SHAPES: dict[str, dict[str, Any]] = {
 """Shapes by name: a family of transformers, and arguments of its config; "tiny" is for quick trials."""
 
 
-def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.dtype) -> ModelPair:
-    """A pair of two shapes with seeded random weights, made on the device itself.
+def shape_pair(
+    drafter: str, verifier: str, device: torch.device, dtype: torch.dtype, *, prepack: bool
+) -> ModelPair:
+    """A pair of two shapes with seeded random weights, made on the device itself; if `prepack`, with fast passes.
 
     Both models get the smaller of the two vocabularies, so that every contender can run the pair (the vocabularies of
     real pairs differ by padding).
@@ -67,8 +65,8 @@ def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.d
             raise RequestError(f"There is no shape {name!r}: known are {', '.join(SHAPES)}.")
     size = min(SHAPES[name]["vocab_size"] for name in (drafter, verifier))
     return pair_from_models(
-        _random_model(drafter, size, 1, device, dtype),
-        _random_model(verifier, size, 2, device, dtype),
+        _random_model(drafter, size, 1, device, dtype, prepack),
+        _random_model(verifier, size, 2, device, dtype, prepack),
         _tokenizer(size),
         key=f"{drafter} → {verifier}",
         title=f"random weights at the shapes of {drafter} → {verifier}",
@@ -77,20 +75,8 @@ def shape_pair(drafter: str, verifier: str, device: torch.device, dtype: torch.d
     )
 
 
-def tuned_twin(pair: ModelPair) -> ModelPair:
-    """A copy of the pair with fast passes (`models.modules.tune`). The copy shares all weights."""
-
-    def twin(model: PreTrainedModel) -> Model:
-        shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
-        copied = copy.deepcopy(model, shared)
-        tune(copied)
-        return TorchModel(copied)
-
-    return replace(pair, drafter_model=twin(pair.drafter), verifier_model=twin(pair.verifier))
-
-
 def _random_model(
-    name: str, vocabulary_size: int, seed: int, device: torch.device, dtype: torch.dtype
+    name: str, vocabulary_size: int, seed: int, device: torch.device, dtype: torch.dtype, prepack: bool
 ) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -100,7 +86,10 @@ def _random_model(
     torch.manual_seed(seed)
     try:
         with torch.device(device):
-            return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        if prepack:
+            tune(model)
+        return model
     except Exception as error:
         if not is_out_of_memory(error):
             raise

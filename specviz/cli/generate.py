@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from specviz.cli.options import Device, Dtype, Pair, flag, with_settings, writes
-from specviz.cli.terminal import interrupt, print_json, takes_unicode
+from specviz.cli.terminal import interrupt
 from specviz.errors import RequestError
 from specviz.progress import TerminalProgress
 from specviz.schema.settings import Request
@@ -56,7 +57,7 @@ def generate(
     if trace:
         run.save(trace)
     if as_json:
-        print_json(run.summary())
+        print(json.dumps(run.summary()))  # ASCII, which any encoding of standard output has
     else:
         print(_figures(run), file=sys.stderr)
     return 130 if run.stop_reason == "cancelled" else 0
@@ -95,5 +96,4 @@ def _figures(run: Run) -> str:
         ("tokens/s", metrics.tokens_per_second, ".1f"),
     ]
     known = [f"{name} {value:{form}}" for name, value, form in figures if value is not None]
-    separator = " · " if takes_unicode(sys.stderr) else ", "
-    return separator.join([f"{len(run.tokens)} tokens", *known, f"stopped: {run.stop_reason}"])
+    return ", ".join([f"{len(run.tokens)} tokens", *known, f"stopped: {run.stop_reason}"])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
 
 
 def prepare_streams() -> None:
@@ -24,16 +22,6 @@ def drop_output() -> None:
     """Drop pending output that standard output did not accept. Otherwise Python would try again at exit and print an error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def takes_unicode(stream: TextIO) -> bool:
-    """Whether a stream is UTF-8."""
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
-def print_json(value: Any) -> None:
-    """Print a value as JSON, with \\u escapes if standard output is not UTF-8."""
-    print(json.dumps(value, ensure_ascii=not takes_unicode(sys.stdout)))
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -44,7 +44,7 @@ def test_text_streams_to_standard_output_and_the_rest_to_standard_error(
     assert "acceptance rate" in printed.err
     run = Run.load(trace)
     assert run.draft_length is None
-    assert f" · proposals a round {run.metrics().mean_draft_length:.1f} · " in printed.err
+    assert f", proposals a round {run.metrics().mean_draft_length:.1f}, " in printed.err
     assert shell.main([*arguments, "--draft-length", "4"]) == 0
     assert "proposals a round" not in capsys.readouterr().err
 

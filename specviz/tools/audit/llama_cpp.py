@@ -16,6 +16,7 @@ from gguf import GGUFWriter
 from numpy.typing import NDArray
 
 from specviz.errors import EngineError, RequestError
+from specviz.models.checkpoint import Checkpoint
 from specviz.models.pair import ModelPair
 from specviz.tools.audit.models import PROMPT
 
@@ -49,7 +50,8 @@ def llama_cpp(
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "verifier.gguf"
-        write_gguf(path, pair.verifier)
+        verifier = pair.verifier
+        write_gguf(path, Checkpoint(verifier.config, verifier.state_dict(), {}))
         kind = llama_cpp.GGML_TYPE_F32
         options: dict[str, Any] = {"type_k": kind, "type_v": kind, "n_threads": 1, "n_threads_batch": 1}
         options |= {"use_mmap": False, "verbose": False}  # the file is deleted
@@ -68,13 +70,13 @@ def llama_cpp(
     return draw
 
 
-def write_gguf(path: Path, model: Any) -> None:
-    """Write a model of the llama kind in float32, without a vocabulary: it is given ids.
+def write_gguf(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a model of the llama kind, without a vocabulary: it is given ids.
 
     Raises:
         RequestError: it is of another kind.
     """
-    config = model.config
+    config: Any = checkpoint.config
     if config.model_type != "llama":
         raise RequestError("llama-cpp-python is audited on models of the llama kind only: leave it out.")
     writer = GGUFWriter(path, "llama")
@@ -90,11 +92,13 @@ def write_gguf(path: Path, model: Any) -> None:
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in checkpoint.tensors.items():
         for projection, count in heads.items():
             if projection in name:  # GGUF rotates adjacent outputs, transformers those half a head apart
                 tensor = tensor.unflatten(0, (count, 2, -1)).transpose(1, 2).flatten(0, 2)
-        writer.add_tensor(names.get_name(name, (".weight",)) or name, tensor.float().numpy())
+        kind = checkpoint.formats.get(name)
+        raw = gguf.GGMLQuantizationType[kind] if kind else None
+        writer.add_tensor(names.get_name(name, (".weight",)) or name, tensor.numpy(), raw_dtype=raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -17,9 +17,7 @@ from starlette.applications import Starlette
 from specviz.analysis.audit import examine
 from specviz.app.openai_routes import openai_routes
 from specviz.cli import main as shell
-from specviz.models.checkpoint import from_gguf
 from specviz.serving.service import Service
-from specviz.tools.audit.llama_cpp import write_gguf
 from specviz.tools.audit.models import PROMPT, enumerate_law, prepare_pair
 from tests.support.serving import holding
 
@@ -78,16 +76,6 @@ def test_the_law_is_the_product_of_the_verifiers_probabilities(tmp_path: Path) -
         p = torch.softmax(logits[len(PROMPT) - 1 :], dim=-1)
         expected = np.prod([p[n, token].item() for n, token in enumerate(sequence)])
         assert law[tuple(sequence)] == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_gguf_file_has_the_verifiers_tensors(tmp_path: Path) -> None:
-    """In the order of rows in which llama.cpp rotates them."""
-    verifier = prepare_pair(tmp_path).verifier
-    write_gguf(tmp_path / "verifier.gguf", verifier)
-    found = from_gguf(tmp_path / "verifier.gguf", verifier.config).tensors
-    expected = verifier.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_a_right_engine_is_rarely_accused_on_the_audits_own_law(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def _available(prompt_ids: list[int], pair: ModelPair) -> int:
     available = pair.context_length - len(prompt_ids)
     if available < 1:
         raise RequestError(
-            f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}{pair.limit}, "
+            f"The prompt has {len(prompt_ids)} tokens; this pair's context holds {pair.context_length}, "
             f"and at least one must be left for the answer: shorten the prompt to {pair.context_length - 1} tokens."
         )
     return available

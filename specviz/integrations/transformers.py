@@ -150,7 +150,7 @@ def cascade_generate(
     requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
     if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
         raise RequestError(
-            f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}{pair.limit}: ask "
+            f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask "
             "for fewer with max_new_tokens, or shorten the prompt."
         )
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:

@@ -75,16 +75,6 @@ class ModelPair:
         return self.drafter_model.device
 
     @property
-    def limit(self) -> str:
-        """Why the pair's context is shorter than its models' own, in brackets; "" if it is not."""
-        from specviz.models.servable import exact_length  # brings torch
-
-        configs = (each.config.get_text_config() for each in (self.drafter_model, self.verifier_model))
-        if self.context_length not in map(exact_length, configs):
-            return ""
-        return " (LongRoPE changes what was read before, where a text grows longer)"
-
-    @property
     def dtype(self) -> torch.dtype:
         """The dtype in which the verifier computes."""
         return self.verifier_model.dtype

@@ -20,6 +20,8 @@ _EVERY = 3
 """In training on skills, one in this many positions of the texts is trained on: adjacent positions teach much the same, and each costs an
 output layer.
 """
+_REMEMBERED_BYTES = 4e9
+"""Memory for the teacher's hidden states, so that later epochs reuse them."""
 
 
 class Row(NamedTuple):
@@ -68,7 +70,7 @@ class Batches:
         self._reads = None if reads is None else reads.to(self.device)
         self._batches: list[tuple[list[Row], int, int]] = []
         self._hidden: dict[int, Tensor] = {}
-        self._free_bytes = settings.remember_gigabytes * 1e9 if settings.passes > 1 else 0.0
+        self._free_bytes = _REMEMBERED_BYTES if settings.passes > 1 else 0.0
 
     def __len__(self) -> int:
         """The number of batches."""

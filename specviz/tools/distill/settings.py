@@ -21,7 +21,6 @@ class DistillationSettings:
         skills: number of questions with known answers that the drafter in `start` learns, while it keeps its former distributions on the
             texts. 0 trains on the texts alone.
         four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
-        remember_gigabytes: memory for the teacher's hidden states, so that later epochs reuse them.
     """
 
     verifier: str
@@ -38,7 +37,6 @@ class DistillationSettings:
     learning_rate: float = 1e-3
     four_bits: bool = False
     seed: int = 0
-    remember_gigabytes: float = 4.0
 
     def save(self, directory: Path) -> None:
         """Write the settings to `directory`, which is created if necessary.

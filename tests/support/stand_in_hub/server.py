@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404 if self._token else 401, "RepoNotFound")
         # Anybody may read the description of a gated one and the names of its files.
         elif (
-            RECIPES[repository].gated
+            RECIPES[repository].get("gated")
             and self._token != GOOD_TOKEN
             and rest[:1] in (["resolve"], ["auth-check"])
         ):
@@ -183,11 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
         match rest:
             case [] | ["revision", _]:
                 siblings = [{"rfilename": each["path"], "size": each["size"]} for each in entries]
-                about = {
-                    "id": repository,
-                    "sha": commit(repository),
-                    "gated": RECIPES[repository].gated and "manual",
-                }
+                gated = "manual" if RECIPES[repository].get("gated") else False
+                about = {"id": repository, "sha": commit(repository), "gated": gated}
                 self._json(about | {"siblings": siblings, "private": False, "disabled": False, "tags": []})
             case ["tree", _]:
                 self._json(entries)

@@ -49,12 +49,12 @@ class Words:
 
     Attributes:
         tokenizer: the whole pipeline.
-        config: the content of tokenizer_config.json.
+        family: whose tokenizer_config.json it has.
         as_lists: published as vocab.json and merges.txt, without tokenizer.json.
     """
 
     tokenizer: Tokenizer
-    config: dict[str, Any]
+    family: str
     as_lists: bool = False
 
     @property
@@ -79,7 +79,9 @@ class Words:
             (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
         else:
             self.tokenizer.save(str(folder / "tokenizer.json"))
-        (folder / "tokenizer_config.json").write_text(json.dumps(self.config), encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps(RECIPES["families"][self.family]["tokenizer"]), encoding="utf-8"
+        )
 
 
 def _trained(tokenizer: Tokenizer, special: Sequence[str], alphabet: Sequence[str] = ()) -> Tokenizer:
@@ -112,7 +114,7 @@ def smollm2() -> Words:
     """SmolLM2-Instruct: single digits, bytes; special tokens first; ChatML with a system prompt of its own."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>"]
     tokenizer = _byte_level(special, pre_tokenizers.Digits(individual_digits=True))
-    return Words(tokenizer, RECIPES["families"]["smollm2"]["tokenizer"])
+    return Words(tokenizer, "smollm2")
 
 
 def qwen() -> Words:
@@ -123,7 +125,7 @@ def qwen() -> Words:
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
     plain = ["<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>"]
     tokenizer.add_tokens([AddedToken(name, special=False, normalized=False) for name in plain])
-    return Words(tokenizer, RECIPES["families"]["qwen"]["tokenizer"])
+    return Words(tokenizer, "qwen")
 
 
 def gemma() -> Words:
@@ -155,21 +157,21 @@ def gemma() -> Words:
         single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", vocabulary["<bos>"])]
     )
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
-    return Words(tokenizer, RECIPES["families"]["gemma"]["tokenizer"])
+    return Words(tokenizer, "gemma")
 
 
 def gpt2() -> Words:
     """GPT-2: bytes; one special token, which is the last id."""
     tokenizer = _byte_level(())
     tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=True)])
-    return Words(tokenizer, RECIPES["families"]["gpt2"]["tokenizer"])
+    return Words(tokenizer, "gpt2")
 
 
 def opt() -> Words:
     """OPT: bytes, with </s> before every text; published as two lists."""
     tokenizer = _byte_level(["<s>", "<pad>", "</s>", "<unk>"])
     tokenizer.post_processor = processors.TemplateProcessing(single="</s> $A", special_tokens=[("</s>", 2)])
-    return Words(tokenizer, RECIPES["families"]["opt"]["tokenizer"], as_lists=True)
+    return Words(tokenizer, "opt", as_lists=True)
 
 
 def neox() -> Words:
@@ -178,4 +180,4 @@ def neox() -> Words:
     tokenizer.add_tokens(
         [AddedToken(" " * count, special=False, normalized=True) for count in range(8, 1, -1)]
     )
-    return Words(tokenizer, RECIPES["families"]["neox"]["tokenizer"])
+    return Words(tokenizer, "neox")

@@ -12,7 +12,7 @@ import torch
 
 from specviz.errors import PairError
 from specviz.models import placement
-from specviz.models.placement import Placement, choose_placement, dtype_name
+from specviz.models.placement import Placement, choose_placement
 from specviz.models.registry import PAIRS, SkipSource
 from tests.unit.models.helpers import refusal
 
@@ -51,18 +51,3 @@ def test_a_verifier_is_divided_among_several_gpus_only_where_one_is_too_small(
         placed(10)
     with pytest.raises(PairError, match=r"10.0 GB are"):
         placed(8, "cuda:1")
-
-
-@pytest.mark.parametrize(
-    ("capability", "small", "large"),
-    [((7, 5), "float32", "float16"), ((8, 0), "bfloat16", "bfloat16"), ((9, 0), "bfloat16", "bfloat16")],
-)
-def test_a_gpu_that_only_imitates_bfloat16_gets_another_dtype(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], small: str, large: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    gpu = torch.device("cuda")
-    assert dtype_name("auto", gpu, 150_000_000) == small
-    assert dtype_name("auto", gpu, 8_000_000_000) == large
-    assert dtype_name("bfloat16", gpu) == "bfloat16"
-    assert dtype_name("auto", torch.device("cpu"), 8_000_000_000) == "float32"

@@ -241,11 +241,6 @@ class _Loader:
         if self.may_fuse and readable and is_possible(read_config(str(folder))):
             report(0.9, f"Arranging the weights of {name} (the first time, compiling for this processor)")
             checkpoint, vocabulary = Checkpoint.read(folder, gguf), SmallVocabulary.load(folder)
-            if fused := fused_model(
-                checkpoint,
-                lambda: module(prepack=False).eval().requires_grad_(False),
-                vocabulary,
-                fast=self.fast,
-            ):
+            if fused := fused_model(checkpoint, lambda: module(prepack=False), vocabulary, fast=self.fast):
                 return fused
         return torch_model(module(self.prepack))

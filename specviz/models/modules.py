@@ -24,7 +24,7 @@ from specviz.runtime.cuda.decoder import fuse
 def load_module(
     folder: Path, name: str, placement: Placement, *, prepack: bool, gguf: Path | None = None
 ) -> PreTrainedModel:
-    """The model of a folder.
+    """The model of a folder, in eval mode and without gradients.
 
     Args:
         name: its name in error messages.
@@ -55,6 +55,7 @@ def load_module(
         )
     if vocabulary := SmallVocabulary.load(folder):
         vocabulary.widen(model)
+    model.eval().requires_grad_(False)
     if prepack:
         tune(model)
     return model

@@ -7,7 +7,6 @@ it has.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +51,7 @@ class SmallVocabulary:
 
     def save(self, directory: Path) -> None:
         """Write the file beside a drafter's weights."""
-        partial = directory / f"{FILE}.part"
-        save_file({"kept": self.kept.int(), "reads": self.reads.int()}, partial)
-        os.replace(partial, directory / FILE)
+        save_file({"kept": self.kept.int(), "reads": self.reads.int()}, directory / FILE)
 
     @staticmethod
     def load(directory: Path) -> SmallVocabulary | None:

@@ -8,18 +8,14 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specviz.analysis.audit import Floats
 from specviz.compat.transformers import quiet_transformers
-from specviz.errors import PairError, RequestError
-from specviz.models.pair import ModelPair, pair_from_models
+from specviz.errors import RequestError
+from specviz.models.loading import load_pair
+from specviz.models.pair import ModelPair
+from specviz.models.registry import HubSource, PairSpec
 
 PROMPT = (1, 2, 3)
 """Token ids that every sample continues."""
@@ -35,28 +31,17 @@ def prepare_pair(folder: Path) -> ModelPair:
     """The pair in `folder`/drafter and `folder`/verifier. Writes random checkpoints, always the same, where there are none.
 
     Raises:
-        RequestError: the folder cannot be written.
+        OSError: the folder cannot be written.
         PairError: the folder has checkpoints that cannot be loaded.
     """
     folders = folder / "drafter", folder / "verifier"
-    with quiet_transformers:
-        try:
-            if not folders[1].exists():
-                _write(*folders)
-        except OSError as error:
-            raise RequestError("--models cannot be written there: name a folder of your own.") from error
-        try:
-            drafter, verifier = (
-                AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32) for each in folders
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folders[1])
-        except (OSError, ValueError, KeyError) as error:
-            what = "--models must hold checkpoints in drafter and verifier, or neither of these folders."
-            raise PairError(what) from error
-    first, second = map(str, folders)
-    return pair_from_models(
-        drafter, verifier, tokenizer, key="audit", drafter_name=first, verifier_name=second
-    )
+    if not folders[1].exists():
+        with quiet_transformers:
+            _write(*folders)
+    small, large = (str(each.resolve()) for each in folders)
+    sources = HubSource(small), HubSource(large)
+    spec = PairSpec("audit", "The audited pair", *sources, small, large, 0, 0, "")
+    return load_pair(spec, "cpu", "float32", prepack=False)
 
 
 def _write(*folders: Path) -> None:

@@ -377,18 +377,6 @@ def test_the_command_prints_and_writes_what_was_scored(
     assert record["n-samples"][NAME]["effective"] == 2
 
 
-@pytest.mark.parametrize(
-    "wrong", [("--limit", "0"), ("--json", "/nowhere/at/all.json"), ("--draft-length", "x")]
-)
-def test_a_wrong_command_is_refused_before_anything_is_loaded(
-    wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "specviz.integrations.lm_eval.model.load_pair", lambda *_, **__: pytest.fail("a pair was loaded")
-    )
-    assert shell(["eval", "--tasks", NAME, *wrong]) == 2
-
-
 def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """With it, the harness finds the model by its name."""
     assert get_model("specviz") is HarnessModel

@@ -288,12 +288,6 @@ def test_tokens_are_streamed_as_they_are_decided(llama: Any, watched: list[Any])
     assert all(watched[number + 1][0] == "put" for number in rounds)
 
 
-def test_return_dict_gives_an_output_with_the_sequences(llama: Any) -> None:
-    output = cascade(llama, return_dict_in_generate=True, max_new_tokens=6)
-    assert isinstance(output, GenerateDecoderOnlyOutput)
-    assert torch.equal(output.sequences, cascade(llama, max_new_tokens=6))
-
-
 def test_the_models_are_left_as_they_were(llama: Any) -> None:
     """Weights, requires_grad, attention and mode are unchanged."""
 
@@ -389,18 +383,24 @@ def test_every_field_is_refused_or_means_what_it_means_in_generate(name: str, ll
     assert torch.equal(ours, plain(llama, **options))
 
 
-ARGUMENTS: dict[str, Any] = {
-    "max_length": 30,  # counts padding
-    "generation_config": GenerationConfig(max_new_tokens=9, do_sample=False, pad_token_id=3, eos_token_id=7),
-    "logits_processor": LogitsProcessorList(),
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "max_length": {"max_length": 30, "max_new_tokens": None},  # counts padding
+    "generation_config": {
+        "generation_config": GenerationConfig(max_new_tokens=9, pad_token_id=3, eos_token_id=7)
+    },
+    "logits_processor": {"logits_processor": LogitsProcessorList()},
+    "return_dict": {"return_dict_in_generate": True, "max_new_tokens": 6},
 }
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_mean_what_they_mean_in_generate(name: str, llama: Any) -> None:
     """Laws 5 and 6."""
-    options = {name: ARGUMENTS[name]} | ({"max_new_tokens": None} if name == "max_length" else {})
-    assert torch.equal(cascade(llama, method="speed", **options), plain(llama, **options))
+    ours, theirs = (write(llama, **ARGUMENTS[name]) for write in (partial(cascade, method="speed"), plain))
+    if name == "return_dict":
+        assert isinstance(ours, GenerateDecoderOnlyOutput)
+        ours, theirs = ours.sequences, theirs.sequences
+    assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("where", ["argument", "the model's config"])

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,13 +77,9 @@ def write_token(text: str, accepted: bool) -> None:
     if sys.stdout.isatty():
         # Model text is untrusted: an escape sequence must not reach the terminal.
         text = "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-    if text and _is_coloured(sys.stdout):
-        text = f"{_ACCEPTED if accepted else _RESAMPLED}{text}{_PLAIN}"
+        if text and not os.environ.get("NO_COLOR"):
+            text = f"{_ACCEPTED if accepted else _RESAMPLED}{text}{_PLAIN}"
     print(text, end="", flush=True)
-
-
-def _is_coloured(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _figures(run: Run) -> str:

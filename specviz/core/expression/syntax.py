@@ -1,4 +1,4 @@
-"""The language of rules and its syntax tree, read by a small recursive-descent parser that accepts only the names it knows.
+"""The language of rules and its syntax tree, read by a small parser that accepts only the names it knows.
 
 A rule is about one position. `q(v)` and `p(v)` are the draft token's probabilities under drafter and verifier; `max q`, `H(q)` and
 `top(k, q)` are a distribution's largest probability, entropy in nats and k-th largest probability; `q1` and `p1` are the
@@ -11,7 +11,7 @@ Knows no tensor: `tensors` compiles trees. The page gets trees as data, and `sta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -44,7 +44,9 @@ _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 _PLAIN = str.maketrans({"α": "a", "−": "-", "–": "-", "·": "*", "×": "*", "₁": "1"})
 _SPACE = " \t\r\n"
 _WORD = re.compile(
-    r"[ \t\r\n]*(?:(?P<number>[0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|(?P<name>[A-Za-z][A-Za-z0-9]*)|(?P<sign>>=|<=|[-+*/(),<>≥≤]))"
+    r"(?P<number>[0-9]+[.]?[0-9]*(?:[eE][+-]?[0-9]+)?|[.][0-9]+)|(?P<name>[A-Za-z][A-Za-z0-9]*)|(?P<sign>>=|<=|[-+*/(),<>≥≤])"
+    rf"|(?P<space>[{_SPACE}]+)|(?P<other>.)",
+    re.DOTALL,
 )
 
 
@@ -196,197 +198,6 @@ def compared(rule: Node) -> tuple[Node, Node] | None:
     return (greater, lesser) if plain and lesser.level < Level.TOKEN else None
 
 
-class _Word(NamedTuple):
-    """A word of a text: its kind is "number", "name", "sign" or "end"."""
-
-    kind: str
-    text: str
-    position: int
-
-
-class _Parser:
-    """Parses one text, once."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._words = iter(
-            list(self._split(text.translate(_PLAIN)))
-        )  # reports a wrong character before other errors
-        self._now = next(self._words)
-        self._depth = 0
-
-    def _split(self, text: str) -> Iterator[_Word]:
-        """The words, and the end."""
-        at, end = 0, len(text.rstrip(_SPACE))
-        while at < end:
-            if not (found := _WORD.match(text, at)):
-                at += len(text[at:]) - len(text[at:].lstrip(_SPACE))
-                raise RuleError("A rule has no such character.", text, at)
-            kind, word = next((kind, word) for kind, word in found.groupdict().items() if word)
-            yield _Word(kind, {"≥": ">=", "≤": "<="}.get(word, word), found.end() - len(word))
-            at = found.end()
-        yield _Word("end", "", end)
-
-    def rule(self) -> Node:
-        node = self._any()
-        if self._now.kind != "end":
-            raise self._error("Here something is missing between two parts: an operator, or “and”.")
-        return node
-
-    # ---- words
-
-    def _read(self) -> _Word:
-        read = self._now
-        self._now = next(self._words, read)
-        return read
-
-    def _take(self, *words: str) -> bool:
-        """Read the next word if it is one of these; returns whether it was."""
-        found = self._now.kind in ("name", "sign") and self._now.text in words
-        if found:
-            self._read()
-        return found
-
-    def _need(self, word: str, sentence: str) -> None:
-        if not self._take(word):
-            raise self._error(sentence)
-
-    def _error(self, sentence: str, position: int | None = None) -> RuleError:
-        return RuleError(sentence, self._text, self._now.position if position is None else position)
-
-    def _nested(self, read: Callable[[], Node]) -> Node:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise self._error(f"This nests too deep: {MAX_DEPTH} levels may be.")
-        node = read()
-        self._depth -= 1
-        return node
-
-    # ---- grammar, loosest first
-
-    def _any(self) -> Node:
-        return self._joined("or", lambda: self._joined("and", self._not))
-
-    def _joined(self, word: str, read: Callable[[], Node]) -> Node:
-        left = read()
-        while self._now.text == word and self._now.kind == "name":
-            position = self._read().position
-            left = Node(word, position, (self._truth(left, word), self._truth(read(), word)))
-        return left
-
-    def _not(self) -> Node:
-        position = self._now.position
-        if self._take("not"):
-            return Node("not", position, (self._truth(self._nested(self._not), "not"),))
-        return self._comparison()
-
-    def _comparison(self) -> Node:
-        left = self._sum()
-        position, word = self._now.position, self._now.text
-        if not self._take(*COMPARISONS):
-            return left
-        node = Node(word, position, (self._number(left), self._number(self._sum())))
-        if self._now.text in COMPARISONS and self._now.kind == "sign":
-            raise self._error("Compare two numbers at a time, and join comparisons with “and”.")
-        return node
-
-    def _sum(self) -> Node:
-        return self._chain(SUMS, lambda: self._chain(PRODUCTS, self._factor))
-
-    def _chain(self, signs: tuple[str, ...], read: Callable[[], Node]) -> Node:
-        left = read()
-        while self._now.kind == "sign" and self._now.text in signs:
-            _, sign, position = self._read()
-            left = Node(sign, position, (self._number(left), self._number(read())))
-        return left
-
-    def _factor(self) -> Node:
-        position = self._now.position
-        if self._take("-"):
-            return Node("negative", position, (self._number(self._nested(self._factor)),))
-        return self._atom()
-
-    def _atom(self) -> Node:
-        kind, word, position = self._now
-        if kind == "end":
-            raise self._error("The rule ends too early: a number or a name is missing here.")
-        if self._take("("):
-            node = self._nested(self._any)
-            self._need(")", "A closing parenthesis is missing here.")
-            return node
-        if kind == "sign":
-            raise self._error("A number or a name is missing here.")
-        self._read()
-        if kind == "number":
-            if float(word) > MAX_NUMBER:
-                raise self._error(f"This number is too large: up to {MAX_NUMBER:,.0f} may be.", position)
-            return Node("number", position, value=float(word))
-        if word in ("a", "TV", "JS"):
-            return Node(word, position)
-        if word in DISTRIBUTIONS:
-            return self._probability(word, position)
-        if word == "max" and self._now.text in DISTRIBUTIONS:
-            return Node("max", position, of=self._distribution())
-        if word in ("H", "top"):
-            return self._of_distribution(word, position)
-        if word in FUNCTIONS:
-            return self._function(word, position)
-        raise self._error(f"There is no such name; there are {_KNOWN}.", position)
-
-    def _probability(self, name: str, position: int) -> Node:
-        sentence = f"Write {name}(v) for the draft token's probability, or max {name} for the largest one."
-        self._need("(", sentence)
-        self._need("v", sentence)
-        self._need(")", sentence)
-        return Node("(v)", position, of=name)
-
-    def _distribution(self) -> str:
-        name = self._now.text
-        if not self._take(*DISTRIBUTIONS):
-            raise self._error(f"Here a distribution must be named: {', '.join(DISTRIBUTIONS)}.")
-        return name
-
-    def _of_distribution(self, name: str, position: int) -> Node:
-        example = "H(p1)" if name == "H" else "top(10, p1)"
-        self._need("(", f"{name} is written {example}.")
-        count = 0.0
-        if name == "top":
-            count = float(self._now.text) if self._now.kind == "number" else 0.0
-            if not (count.is_integer() and 1 <= count <= MAX_TOP):
-                raise self._error(f"top takes a whole number from 1 to {MAX_TOP} first.")
-            self._read()
-            self._need(",", f"{name} is written {example}.")
-        found = self._distribution()
-        self._need(")", f"{name} is written {example}.")
-        return Node(name, position, of=found, value=count)
-
-    def _function(self, name: str, position: int) -> Node:
-        self._need("(", f"After {name} comes a parenthesis: {name}(…).")
-        parts = [self._number(self._nested(self._any))]
-        while self._take(","):
-            parts.append(self._number(self._nested(self._any)))
-        least, most = FUNCTIONS[name]
-        if not least <= len(parts) <= most:
-            numbers = f"{least} number" if least == most else f"{least} to {most} numbers"
-            raise self._error(f"{name} takes {numbers}; here are {len(parts)}.", position)
-        self._need(")", "A comma or a closing parenthesis is missing here.")
-        return Node(name, position, tuple(parts))
-
-    # ---- kinds
-
-    def _truth(self, node: Node, word: str) -> Node:
-        if not node.is_truth:
-            raise self._error(f"“{word}” joins comparisons; this is a number.", node.position)
-        return node
-
-    def _number(self, node: Node) -> Node:
-        if node.is_truth:
-            raise self._error("A number is wanted here; this is a comparison.", node.position)
-        return node
-
-
-# ---- typeset
-
 _OPERATORS = {
     "or": (1, " or "),
     "and": (2, " and "),
@@ -401,7 +212,163 @@ _OPERATORS = {
     "/": (6, " / "),
     "negative": (7, "−"),
 }
-"""How tightly each operator binds, and its sign."""
+"""How tightly each operator binds, and its sign when typeset."""
+_PREFIXES = {"not": "not", "-": "negative"}
+_INFIXES = {name: binding for name, (binding, _) in _OPERATORS.items() if name not in _PREFIXES.values()}
+
+
+class _Word(NamedTuple):
+    """A word of a text: its kind is "number", "name", "sign" or "end"."""
+
+    kind: str
+    text: str
+    position: int
+
+
+class _Parser:
+    """Parses one text, once, by precedence climbing."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._depth = text, 0
+        self._words = iter(self._split(text.translate(_PLAIN)))
+        self._now = next(self._words)
+
+    def _split(self, text: str) -> list[_Word]:
+        """The words, and the end."""
+        words = []
+        for found in _WORD.finditer(text):
+            kind, word, position = str(found.lastgroup), found[0], found.start()
+            if kind == "other":
+                raise self._error("A rule has no such character.", position)
+            if kind != "space":
+                words.append(_Word(kind, {"≥": ">=", "≤": "<="}.get(word, word), position))
+        return [*words, _Word("end", "", len(text.rstrip(_SPACE)))]
+
+    def rule(self) -> Node:
+        node = self._expression(1)
+        if self._now.kind != "end":
+            raise self._error("Here something is missing between two parts: an operator, or “and”.")
+        return node
+
+    # ---- words
+
+    def _read(self) -> _Word:
+        read = self._now
+        self._now = next(self._words, read)
+        return read
+
+    def _take(self, word: str) -> bool:
+        """Read the next word if it is this one; returns whether it was."""
+        found = self._now.text == word
+        if found:
+            self._read()
+        return found
+
+    def _need(self, word: str, sentence: str) -> None:
+        if not self._take(word):
+            raise self._error(sentence)
+
+    def _error(self, sentence: str, position: int | None = None) -> RuleError:
+        return RuleError(sentence, self._text, self._now.position if position is None else position)
+
+    # ---- grammar
+
+    def _expression(self, least: int) -> Node:
+        """The longest expression of operators that bind at least so tightly."""
+        prefix = _PREFIXES.get(self._now.text)
+        if prefix and (binding := _OPERATORS[prefix][0]) >= least:
+            position = self._read().position
+            left = Node(prefix, position, (self._operand(self._nested(binding), prefix),))
+        else:
+            left = self._atom()
+        while (binding := _INFIXES.get(self._now.text, 0)) >= least:
+            _, name, position = self._read()
+            parts = self._operand(left, name), self._operand(self._expression(binding + 1), name)
+            left = Node(name, position, parts)
+            if name in COMPARISONS and self._now.text in COMPARISONS:
+                raise self._error("Compare two numbers at a time, and join comparisons with “and”.")
+        return left
+
+    def _nested(self, least: int = 1) -> Node:
+        """`_expression` one level deeper."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"This nests too deep: {MAX_DEPTH} levels may be.")
+        node = self._expression(least)
+        self._depth -= 1
+        return node
+
+    def _operand(self, node: Node, operator: str) -> Node:
+        """`node`, which must be a truth for `and`, `or` and `not`, and a number for all else."""
+        wants_truth = operator in ("and", "or", "not")
+        if wants_truth and not node.is_truth:
+            raise self._error(f"“{operator}” joins comparisons; this is a number.", node.position)
+        if node.is_truth and not wants_truth:
+            raise self._error("A number is wanted here; this is a comparison.", node.position)
+        return node
+
+    def _atom(self) -> Node:
+        kind, word, position = self._now
+        if kind == "end":
+            raise self._error("The rule ends too early: a number or a name is missing here.")
+        if self._take("("):
+            node = self._nested()
+            self._need(")", "A closing parenthesis is missing here.")
+            return node
+        if kind == "sign":
+            raise self._error("A number or a name is missing here.")
+        self._read()
+        if kind == "number":
+            if float(word) > MAX_NUMBER:
+                raise self._error(f"This number is too large: up to {MAX_NUMBER:,.0f} may be.", position)
+            return Node("number", position, value=float(word))
+        if word in ("a", "TV", "JS"):
+            return Node(word, position)
+        if word in DISTRIBUTIONS:
+            sentence = (
+                f"Write {word}(v) for the draft token's probability, or max {word} for the largest one."
+            )
+            for part in "(v)":
+                self._need(part, sentence)
+            return Node("(v)", position, of=word)
+        if word == "max" and self._now.text in DISTRIBUTIONS:
+            return Node("max", position, of=self._read().text)
+        if word in ("H", "top"):
+            return self._of_distribution(word, position)
+        if word in FUNCTIONS:
+            return self._function(word, position)
+        raise self._error(f"There is no such name; there are {_KNOWN}.", position)
+
+    def _of_distribution(self, name: str, position: int) -> Node:
+        sentence, count = f"{name} is written {'H(p1)' if name == 'H' else 'top(10, p1)'}.", 0.0
+        self._need("(", sentence)
+        if name == "top":
+            count = float(self._now.text) if self._now.kind == "number" else 0.0
+            if not (count.is_integer() and 1 <= count <= MAX_TOP):
+                raise self._error(f"top takes a whole number from 1 to {MAX_TOP} first.")
+            self._read()
+            self._need(",", sentence)
+        if self._now.text not in DISTRIBUTIONS:
+            raise self._error(f"Here a distribution must be named: {', '.join(DISTRIBUTIONS)}.")
+        found = self._read().text
+        self._need(")", sentence)
+        return Node(name, position, of=found, value=count)
+
+    def _function(self, name: str, position: int) -> Node:
+        self._need("(", f"After {name} comes a parenthesis: {name}(…).")
+        parts = [self._operand(self._nested(), name)]
+        while self._take(","):
+            parts.append(self._operand(self._nested(), name))
+        least, most = FUNCTIONS[name]
+        if not least <= len(parts) <= most:
+            numbers = f"{least} number" if least == most else f"{least} to {most} numbers"
+            raise self._error(f"{name} takes {numbers}; here are {len(parts)}.", position)
+        self._need(")", "A comma or a closing parenthesis is missing here.")
+        return Node(name, position, tuple(parts))
+
+
+# ---- typeset
+
 _QUANTITIES = {"a": "α", "TV": "TV(q, p)", "JS": "JS(q₁, p₁)", "(v)": "{}(v)", "max": "max {}", "H": "H({})"}
 
 

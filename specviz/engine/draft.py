@@ -15,7 +15,6 @@ from specviz.core.backend import Backend
 from specviz.core.sampling import DRAFT, SamplingParameters, confidence, distribution, penalise
 from specviz.engine import inputs
 from specviz.engine.plan import Plan
-from specviz.engine.sequence import Sequence
 from specviz.runtime.runner import Drafting, Runner
 
 THRESHOLD = 0.3
@@ -54,17 +53,18 @@ def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -
         each.request.return_logits or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
         for each in sequences
     )
+    sampling = inputs.sampling(device, [each.draft_sampling for each in sequences])
     thresholds = [THRESHOLD if each.chooses_draft_length else 0.0 for each in sequences]
     # On other devices the host would wait for each confidence.
     ends_early = (
         device.type == target.type == "cpu" and plan.found is None and any(thresholds) and max(lengths) > 1
     )
-    task = _Task(
-        sequences,
-        lengths,
+    given = Drafting(
         inputs.on(device, tokens),
+        lengths,
+        [each.position for each in sequences],
+        sampling.temperature,
         inputs.uniforms(device, sequences, DRAFT, max(lengths)),
-        inputs.sampling(device, [each.draft_sampling for each in sequences]),
         keeps_logits,
         thresholds if ends_early else None,
     )
@@ -74,58 +74,26 @@ def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -
     )
     # What is found in the text stays one-hot, whatever is penalised or truncated.
     if is_fused or plan.found is not None:
-        return _fused(task, drafter).to(target)
-    return _by_steps(task, plan, drafter, backend).to(target)
+        lengths, q, logits = drafter.draft(given)
+        return Drafted(lengths, inputs.on(device, lengths), given.tokens, q, logits).to(target)
+    return _by_steps(given, plan, sampling, drafter, backend).to(target)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What drafting needs, in the order of the drafter's slots [D]."""
-
-    sequences: list[Sequence]
-    lengths: list[int]  # K of each
-    tokens: Tensor  # int64 [D, 1 + K]: last tokens, and 0 for each draft token, or the one that was looked up
-    uniforms: Tensor  # float64 [D, K]
-    sampling: SamplingParameters
-    keeps_logits: bool  # a request returns the drafter's logits, or q1 may be computed from them
-    thresholds: list[float] | None  # confidence below which a draft ends; None where none ends early
-
-    @property
-    def positions(self) -> list[int]:
-        """Of the last tokens."""
-        return [each.position for each in self.sequences]
-
-
-def _fused(task: _Task, drafter: Runner) -> Drafted:
-    shape = len(task.lengths), max(task.lengths), drafter.vocabulary_size
-    q = drafter.buffer("q", *shape)
-    logits = drafter.buffer("logits", *shape) if task.keeps_logits else None
-    drafting = Drafting(
-        task.tokens,
-        q,
-        task.lengths,
-        task.positions,
-        task.sampling.temperature,
-        task.uniforms,
-        logits,
-        task.thresholds,
-    )
-    lengths = drafter.draft(drafting)
-    return Drafted(lengths, inputs.on(drafter.device, lengths), task.tokens, q, logits)
-
-
-def _by_steps(task: _Task, plan: Plan, drafter: Runner, backend: Backend) -> Drafted:
-    device, lengths, tokens = drafter.device, list(task.lengths), task.tokens
-    counts, positions = inputs.on(device, lengths), inputs.on(device, task.positions)[:, None]
-    penalty, banned = inputs.penalty(device, task.sequences), inputs.banned(device, task.sequences)
-    coupled = [row for row, each in enumerate(task.sequences) if each in plan.noise]
-    noise = [inputs.on(device, plan.noise[task.sequences[row]]) for row in coupled]
+def _by_steps(
+    given: Drafting, plan: Plan, sampling: SamplingParameters, drafter: Runner, backend: Backend
+) -> Drafted:
+    sequences, device = list(plan.drafter_slots), drafter.device
+    lengths, tokens = list(given.lengths), given.tokens
+    counts, positions = inputs.on(device, lengths), inputs.on(device, given.positions)[:, None]
+    penalty, banned = inputs.penalty(device, sequences), inputs.banned(device, sequences)
+    coupled = [row for row, each in enumerate(sequences) if each in plan.noise]
+    noise = [inputs.on(device, plan.noise[sequences[row]]) for row in coupled]
     all_q: Tensor | None = None
     all_logits: Tensor | None = None
     step = 0
     while step < max(lengths):
         needed = None if step < min(lengths) else counts[:, None] > step
-        last = zip(task.positions, lengths, strict=True)
+        last = zip(given.positions, lengths, strict=True)
         visible = 1 + max(position + min(step, length - 1) for position, length in last)
         own = slice(step, step + 1)
         logits = drafter.forward(tokens[:, own], positions + step, visible=visible, valid=needed)
@@ -133,18 +101,18 @@ def _by_steps(task: _Task, plan: Plan, drafter: Runner, backend: Backend) -> Dra
         if all_q is None:
             shape = len(lengths), max(lengths), logits.shape[-1]
             all_q = logits.new_empty(shape, dtype=torch.promote_types(logits.dtype, torch.float32))
-            all_logits = logits.new_empty(shape) if task.keeps_logits else None
-        q = distribution(logits, *task.sampling, out=all_q[:, own], backend=backend)
-        drawn = backend.draw(q, task.uniforms[:, own])
+            all_logits = logits.new_empty(shape) if given.keeps_logits else None
+        q = distribution(logits, *sampling, out=all_q[:, own], backend=backend)
+        drawn = backend.draw(q, given.uniforms[:, own])
         for row, exponentials in zip(coupled, noise, strict=True):
             drawn[row] = gumbel.draw(q[row], exponentials[own])
         step += 1
         tokens[:, step : step + 1] = drawn
         if all_logits is not None:
             all_logits[:, own] = logits
-        if task.thresholds is not None:
-            found = confidence(logits, task.sampling.temperature, q, drawn, backend).tolist()
-            for row, (value, threshold) in enumerate(zip(found, task.thresholds, strict=True)):
+        if given.thresholds is not None:
+            found = confidence(logits, given.temperature, q, drawn, backend).tolist()
+            for row, (value, threshold) in enumerate(zip(found, given.thresholds, strict=True)):
                 lengths[row] = min(lengths[row], step) if value < threshold else lengths[row]
             counts = torch.tensor(lengths)
     assert all_q is not None

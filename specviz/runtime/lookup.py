@@ -54,16 +54,12 @@ class LookupRunner(Runner):
             text.append(token)
         return text[len(ids) :]
 
-    def buffer(self, name: str, *shape: int) -> Tensor:
-        """See `Runner.buffer`."""
-        return torch.empty(shape, dtype=self._dtype, device=self.device)
-
-    def draft(self, given: Drafting) -> list[int]:
+    def draft(self, given: Drafting) -> tuple[list[int], Tensor, Tensor | None]:
         """See `Runner.draft`. The draft tokens are in the token buffer already; no temperature changes a one-hot q."""
-        given.q.zero_().scatter_(-1, given.tokens[:, 1:, None], 1.0)
-        if given.logits is not None:
-            torch.log(given.q, out=given.logits)
-        return list(given.lengths)
+        drafts = given.tokens[:, 1:, None]
+        q = torch.zeros(*drafts.shape[:2], self.vocabulary_size, dtype=self._dtype, device=self.device)
+        q.scatter_(-1, drafts, 1.0)
+        return list(given.lengths), q, q.log() if given.keeps_logits else None
 
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
         raise PairError(

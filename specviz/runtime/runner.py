@@ -33,26 +33,24 @@ class PassInputs:
 
 @dataclass(frozen=True)
 class Drafting:
-    """What fused drafting reads and writes, for each slot [D].
+    """What fused drafting reads, for each slot [D].
 
     Attributes:
         tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, then the draft tokens, which are written.
-        q: float32 [D, K, V], written: the distributions that they are drawn from.
         lengths: draft tokens of each slot, at most K.
         positions: of each slot's first token in `tokens`.
         temperature: a number, or [D, 1].
         uniforms: float64 [D, K].
-        logits: as `q`, written.
+        keeps_logits: whether the drafter's logits are returned.
         thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends one.
     """
 
     tokens: Tensor
-    q: Tensor
     lengths: Sequence[int]
     positions: Sequence[int]
     temperature: Number
     uniforms: Tensor
-    logits: Tensor | None = None
+    keeps_logits: bool = False
     thresholds: Sequence[float] | None = None
 
 
@@ -124,14 +122,11 @@ class Runner(ABC):
     def _read(self, given: PassInputs) -> None:
         """See `read`."""
 
-    def buffer(self, name: str, *shape: int) -> Tensor:
-        """An uninitialised float32 buffer, which the next call with that name may return again."""
-        return torch.empty(shape)
-
-    def draft(self, given: Drafting) -> list[int]:
+    def draft(self, given: Drafting) -> tuple[list[int], Tensor, Tensor | None]:
         """Fused drafting: draw the draft tokens of each slot in one call. Only where `is_fused`.
 
-        Returns the number of draft tokens of each slot; the largest is the number of passes.
+        Returns the number of draft tokens of each slot, of which the largest is the number of passes; q and the logits, [D, K, V] each,
+        which the next call may overwrite.
         """
         raise NotImplementedError
 

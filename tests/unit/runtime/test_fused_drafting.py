@@ -48,9 +48,9 @@ def test_fused_drafting_draws_what_passes_one_by_one_draw(
     tokens = torch.zeros(slots, 1 + MOST, dtype=torch.long)
     tokens[:, 0] = first
     expected, lengths = tokens.clone(), list(asked)
-    q, logits = torch.zeros(2, slots, MOST, vocabulary)
-    given = Drafting(tokens, q, asked, [PROMPT] * slots, temperatures, uniforms, logits, own)
-    drafted = together.draft(given)
+    given = Drafting(tokens, asked, [PROMPT] * slots, temperatures, uniforms, True, own)
+    drafted, q, logits = together.draft(given)
+    assert logits is not None
     for step in range(max(asked)):
         drawing = [step < length for length in lengths]
         if not any(drawing):

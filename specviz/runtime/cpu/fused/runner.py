@@ -105,9 +105,9 @@ class FusedRunner(Runner):
         self._buffers.clear()
 
     def _logits(self, given: PassInputs, transient: bool) -> Tensor:
-        buffer, tokens, valid = self.buffer if transient else super().buffer, given.tokens, given.valid
+        tokens, valid = given.tokens, given.valid
         shape = tokens.shape if valid is None else (int(valid.sum()),)
-        values = buffer("read", *shape, self._width)
+        values = self._buffer("read", *shape, self._width) if transient else torch.empty(*shape, self._width)
         self._run(given, values.data_ptr())
         if self._known is not None:
             values = spread(values, self._known, self.vocabulary_size)
@@ -115,7 +115,8 @@ class FusedRunner(Runner):
             values = values[..., : self.vocabulary_size]
         if valid is None:
             return values
-        padded = buffer("padded", *tokens.shape, values.shape[-1])
+        whole = *tokens.shape, values.shape[-1]
+        padded = self._buffer("padded", *whole) if transient else torch.empty(whole)
         rows = torch.from_numpy(np.flatnonzero(valid.numpy()))
         padded.flatten(0, 1).index_copy_(0, rows, values)
         return padded
@@ -123,8 +124,8 @@ class FusedRunner(Runner):
     def _read(self, given: PassInputs) -> None:
         self._run(given, 0)
 
-    def buffer(self, name: str, *shape: int) -> Tensor:
-        """See `Runner.buffer`. It is reused while there are slots: page faults on fresh memory cost as much as the write."""
+    def _buffer(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised buffer, reused while there are slots: page faults on fresh memory cost as much as the write."""
         size, buffer = math.prod(shape), self._buffers.get(name)
         if buffer is None or buffer.numel() < size:
             buffer = self._buffers[name] = torch.empty(size)
@@ -147,11 +148,13 @@ class FusedRunner(Runner):
         """See `Runner`."""
         return compiled_backend() is not None
 
-    def draft(self, given: Drafting) -> list[int]:
+    def draft(self, given: Drafting) -> tuple[list[int], Tensor, Tensor | None]:
         """See `Runner.draft`."""
         slots, table = len(given.lengths), self._drafting
-        tokens, q, logits, uniforms = given.tokens, given.q, given.logits, given.uniforms
+        tokens, uniforms = given.tokens, given.uniforms
         temperature, thresholds = given.temperature, given.thresholds
+        shape = slots, max(given.lengths), self.vocabulary_size
+        q, logits = self._buffer("q", *shape), self._buffer("logits", *shape) if given.keeps_logits else None
         integers, numbers = np.empty((2, slots), np.int64), np.empty((2, slots))
         integers[:] = given.lengths, given.positions
         self._check(np.arange(slots), integers.sum(0) - 1)
@@ -167,8 +170,7 @@ class FusedRunner(Runner):
         if thresholds is None:
             table["thresholds"] = 0
         self._decoder.draft(table, self._cache)
-        drawn: list[int] = integers[0].tolist()
-        return drawn
+        return integers[0].tolist(), q, logits
 
     def _run(self, given: PassInputs, logits: int) -> None:
         """Read all tokens except padding, slot by slot; their logits are written one after another to address `logits`, unless it is 0."""

@@ -173,24 +173,18 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
     limit, bound = (
         each.unsqueeze(-1).expand(*probabilities.shape[:-1], 1).reshape(-1, 1) for each in settings
     )
+    kept, complete = flat, torch.tensor(False)
     if flat.device.type == "cpu" and flat.shape[-1] > _LEADING:
         # Sorting a vocabulary takes a hundred times as long as finding its few most probable tokens.
         leading_ids = flat.topk(_LEADING).indices.sort(-1, descending=True).values
         kept, complete = _kept(flat, leading_ids, limit, bound)
-        rest = (~complete).nonzero()[:, 0]
-        if len(rest):
-            kept[rest], _ = _kept(flat[rest], _all_ids(flat[rest]), limit[rest], bound[rest])
-    else:
-        kept, _ = _kept(flat, _all_ids(flat), limit, bound)
+    if not complete.all():
+        every_id = torch.arange(flat.shape[-1] - 1, -1, -1, device=flat.device).expand_as(flat)
+        kept, _ = _kept(flat, every_id, limit, bound)
     kept = torch.where(
         (limit > 0) | (bound < 1), kept / total(kept), flat
     )  # rows without either keep their bits
     return kept.view_as(probabilities)
-
-
-def _all_ids(flat: Tensor) -> Tensor:
-    """Ids [n, V] of distributions [n, V], the highest first."""
-    return torch.arange(flat.shape[-1] - 1, -1, -1, device=flat.device).expand_as(flat)
 
 
 def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from specviz.core.backend import Backend
 from specviz.core.counterfactual import readings, same_residual, what_if
 from specviz.core.distributions import Positions
 from specviz.core.method import Method
-from specviz.core.sampling import ACCEPT, steps
+from specviz.core.sampling import steps
 from specviz.core.target import Target, Verdict, accepts_losslessly
 from specviz.engine import inputs
 from specviz.engine.sequence import Sequence
@@ -46,9 +46,7 @@ class Decision:
     drafter_logits: Tensor | None  # [B, K, V], where they are kept
     verifier_logits: Tensor | None  # [B, K, V]; None without a verifier
     target: Target  # what the method decodes towards at these positions
-    coins: Tensor  # uniforms of acceptance, float64 [B, K]
-    resampling: Tensor  # uniforms of the draws from the residual, float64 [B, K]
-    noise: Tensor | None  # exponentials, float64 [B, K, V], of a method that shares noise
+    coins: Tensor  # a draft token is accepted if its coin is below its acceptance, float64 [B, K]
     verdict: Verdict | None  # of the draft tokens; None unless both models ran
     resampled: Tensor | None  # from the residual, or from p without a drafter, [B]; None without a verifier
 
@@ -85,11 +83,8 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         again = decision.resampled[:, None]
         candidates.append(again if tokens is None else again.expand_as(tokens))
     if decision.verdict is not None:
-        found |= {"accepted": decision.verdict.accepted, "acceptance": decision.verdict.acceptance}
-        if tokens is not None and method.matches and records:
-            found["coin"] = target.matching_coins(
-                tokens, decision.verdict.accepted, decision.resampling, decision.noise
-            )
+        verdict = decision.verdict
+        found |= {"accepted": verdict.accepted, "acceptance": verdict.acceptance, "coin": decision.coins}
     some = torch.stack(candidates, -1)
     if method.drafts:
         found["q"] = target.distributions.q.gather(-1, some)
@@ -260,10 +255,8 @@ class _Readout:
     def _token(self, token: int, step: int, index: int) -> Token:
         sequence, accepted = self._sequence, step < self._accepted
         position = len(sequence.ids) + step
-        coin = self._number("coin", step)
-        if coin is None:
-            coin = float(sequence.coins[position, ACCEPT])
-        acceptance, score = self._number("acceptance", step), self._number("score", step)
+        coin, acceptance = self._number("coin", step), self._number("acceptance", step)
+        score = self._number("score", step)
         own = 0 if accepted else -1  # index of the draft token's values, or of the resampled one's
         draft = rule = what_if = None
         if self._drafted and not accepted:
@@ -289,7 +282,7 @@ class _Readout:
             p=self._number("p", step, own),
             pi=self._number("pi", step, own),
             acceptance=acceptance,
-            coin=None if acceptance is None else coin,
+            coin=coin,
             rule=rule,
             top=Top(*(self._most_likely(name, step) for name in ("q", "p", "pi")))
             if sequence.request.inspect

@@ -138,22 +138,11 @@ def accept(
     if tokens is not None and counts is not None and p_logits is not None:
         verdict = target.decide(tokens, counts, coins, resampling, noise)
         resampled = verdict.resampled
+        if method.matches:
+            coins = target.matching_coins(tokens, verdict.accepted, resampling, noise)
     elif p_logits is not None:
         resampled = target.drawn(resampling, noise)[:, 0]
-    return Decision(
-        method,
-        sequences,
-        lengths,
-        tokens,
-        q_logits,
-        p_logits,
-        target,
-        coins,
-        resampling,
-        noise,
-        verdict,
-        resampled,
-    )
+    return Decision(method, sequences, lengths, tokens, q_logits, p_logits, target, coins, verdict, resampled)
 
 
 class _Stopwatch:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from specviz.core.expression.syntax import DISTRIBUTIONS, Node, compared, parse, parse_number, typeset
+from specviz.core.expression.syntax import Node, compared, parse, parse_number, typeset
 from specviz.errors import RequestError, quoted
 
 if TYPE_CHECKING:
@@ -172,13 +172,6 @@ class Method:
             and self.name != LOSSLESS
             and bool(self.function or self.expression or self.ratio)
         )
-
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        """Those of q, p, q1 and p1 that its test, ratio and share read; all of them if it has a `function`."""
-        if self.function:
-            return frozenset(DISTRIBUTIONS)
-        return frozenset[str]().union(*(tree.reads for tree in self.trees.values()))
 
     @property
     def is_compared(self) -> bool:

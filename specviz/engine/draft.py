@@ -48,10 +48,8 @@ def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -
         tokens[row, 0] = each.ids[-1]
         if plan.found is not None:
             tokens[row, 1 : 1 + lengths[row]] = plan.found[each]
-    is_plain = all(each.draft_sampling == SamplingParameters() for each in sequences)
-    keeps_logits = any(
-        each.request.return_logits or (not is_plain and ("q1" in each.method.reads or each.request.inspect))
-        for each in sequences
+    keeps_logits = any(  # rules and what-ifs may read q1, which is q where sampling is plain
+        each.request.return_logits or each.draft_sampling != SamplingParameters() for each in sequences
     )
     sampling = inputs.sampling(device, [each.draft_sampling for each in sequences])
     thresholds = [THRESHOLD if each.chooses_draft_length else 0.0 for each in sequences]

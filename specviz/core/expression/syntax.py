@@ -36,8 +36,6 @@ FUNCTIONS = {"min": (2, 8), "max": (2, 8), "sqrt": (1, 1), "log": (1, 1), "exp":
 """Each function, with the least and the greatest number of its arguments."""
 _KNOWN = "q(v), p(v), q1(v), p1(v), max, H and top of q, p, q1, p1, TV, JS, a, min, max, sqrt, log and exp"
 _COSTS = {"max": 1, "top": 4, "H": 8, "TV": 2, "JS": 24}
-_PAIRS = {"TV": ("q", "p"), "JS": ("q1", "p1")}
-"""Quantities of two distributions."""
 _SLOW = {"exp": 6, "log": 6, "sqrt": 2, "/": 2}
 
 # One character each, so that positions in the text stay the same.
@@ -113,7 +111,7 @@ class Node:
         """How many values it has."""
         if self.name in ("number", "a"):
             return Level.SETTING
-        if self.of or self.name in _PAIRS:
+        if self.of or self.name in ("TV", "JS"):
             return Level.TOKEN if self.name == "(v)" else Level.WHOLE
         return max(part.level for part in self.parts)
 
@@ -130,12 +128,6 @@ class Node:
             found.append(node := ahead.pop())
             ahead += node.parts
         return reversed(found)
-
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        """The distributions that it and its parts are read off."""
-        own = _PAIRS.get(self.name, (self.of,) if self.of else ())
-        return frozenset(own).union(*(part.reads for part in self.parts))
 
     @property
     def work(self) -> int:

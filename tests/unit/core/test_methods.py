@@ -250,22 +250,6 @@ def test_a_decision_has_the_same_bits_whatever_is_beside_it(name: str, backend: 
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-def test_token_v3_is_not_lossless_at_its_strict_end() -> None:
-    drafter, verifier = logits(3)
-    q, p = distribution(drafter), distribution(verifier)
-    best = p.argmax()
-    pi = ruled("cascade_tokenV3", drafter, verifier, 0.0, 1.0).pi()
-    assert (pi - p).clamp_min(0).sum() == pytest.approx((q[best] * (1 - p[best])).item(), abs=1e-12)
-
-
-def test_speed_ignores_lenience_at_temperature_0() -> None:
-    for seed in range(5):
-        drafter, verifier = logits(seed)
-        for lenience in (0.0, 0.5, 1.0):
-            pi = ruled("speed", drafter, verifier, lenience, 0.0).pi()
-            assert torch.equal(pi, distribution(verifier, 0.0))
-
-
 def test_a_rejection_of_what_is_fully_trusted_has_nothing_to_draw() -> None:
     drafter, verifier = logits(1)
     target = ruled("cascade_tokenV2", drafter, verifier, 1.0, 1.0)
@@ -291,17 +275,3 @@ def test_lenience_out_of_range_is_refused_with_a_sentence(name: str, lenience: o
 def test_unknown_method_names_the_known_ones() -> None:
     with pytest.raises(RequestError, match="drafter_only, verifier_only, speed, cascade_chow"):
         get_method("cascade_magic")
-
-
-@pytest.mark.parametrize(
-    ("rule", "read"),
-    [
-        ("p1(v) >= (1 - a) * max p1", {"p1"}),
-        ("max q1 >= max p1 - a * TV", {"q", "p", "q1", "p1"}),
-        ("JS <= a", {"q1", "p1"}),
-        ("H(p) > 0.5 or q1(v) > a", {"p", "q1"}),
-    ],
-)
-def test_a_rule_says_which_distributions_it_reads(rule: str, read: set[str]) -> None:
-    """What it does not read is not found: neither p1, nor the drafter's logits that q1 is made of."""
-    assert get_method("own_rule", rule).reads == read

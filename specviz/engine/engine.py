@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from specviz.engine.batch import Batch
 from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
@@ -24,9 +24,6 @@ from specviz.schema.trace import Run
 
 if TYPE_CHECKING:
     from specviz.models.pair import ModelPair
-
-
-T = TypeVar("T")
 
 
 class BaseEngine(ABC):
@@ -56,10 +53,6 @@ class BaseEngine(ABC):
             RequestError: at once, before anything runs, if any request does not fit the pair.
             EngineError: while streaming; memory ran out, or a model returned numbers that are not finite.
         """
-
-    @abstractmethod
-    def call(self, function: Callable[[], T]) -> T:
-        """Returns `function()`, called while nothing else runs on the pair's models."""
 
     def generate(
         self, requests: Request | SequenceOf[Request], *, stop: threading.Event | None = None
@@ -96,10 +89,6 @@ class Engine(BaseEngine):
         ]
         group = SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set)
         return _EngineStream(group, self._serve(group))
-
-    def call(self, function: Callable[[], T]) -> T:
-        """As `BaseEngine.call`."""
-        return function()
 
     def _serve(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
         batch = Batch(self.pair)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specviz.core.backend import TORCH, Backend, draw_in_two_steps, total
 from specviz.core.compiled import compiled_backend
@@ -42,32 +43,6 @@ def test_temperature_0_is_one_hot_at_the_first_argmax() -> None:
     assert torch.equal(mixed[1], distribution(logits[0]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "tenths"),
-    [
-        ({"top_k": 2}, (4, 3, 0, 0)),
-        ({"top_k": 99}, (4, 3, 2, 1)),
-        ({"top_p": 0.65}, (4, 3, 0, 0)),
-        ({"top_p": 0.75}, (4, 3, 2, 0)),
-        ({"top_p": 1e-9}, (1, 0, 0, 0)),
-        (
-            {"top_k": 2, "top_p": 0.6},
-            (4, 3, 0, 0),
-        ),  # top-p of what top-k left: 4/7 alone does not reach 0.6 of it
-        ({"top_k": 2, "top_p": 0.5}, (1, 0, 0, 0)),
-        ({"min_p": 0.6}, (4, 3, 0, 0)),
-        ({"min_p": 1}, (1, 0, 0, 0)),
-        ({"min_p": 0.01}, (4, 3, 2, 1)),
-        ({"top_k": 3, "min_p": 0.3}, (4, 3, 2, 0)),
-        ({"temperature": 0, "min_p": 0.5}, (1, 0, 0, 0)),
-    ],
-)
-def test_truncation_keeps_the_most_probable(settings: dict[str, float], tenths: tuple[int, ...]) -> None:
-    logits = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64).log()
-    expected = [each / sum(tenths) for each in tenths]
-    assert distribution(logits, **settings).tolist() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("settings", [{"min_p": 0.02}, {"top_p": 0.9}, {"top_k": 40, "min_p": 0.1}])
 def test_settings_of_others_in_the_batch_leave_the_bits(settings: dict[str, float]) -> None:
     """Law 3, for top-k, top-p and min-p together: each distribution is the one its settings alone give."""
@@ -86,14 +61,18 @@ def test_settings_of_others_in_the_batch_leave_the_bits(settings: dict[str, floa
 
 
 def test_truncation_agrees_with_transformers() -> None:
-    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
-
+    """Top-p is of what top-k left, min-p of what both left."""
     logits = torch.randn(6, 500, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for temperature, k, p in [(0.7, 40, 0.9), (1.3, 7, 0.5), (1.0, 500, 0.95)]:
-        scores = logits
-        for warper in (TemperatureLogitsWarper(temperature), TopKLogitsWarper(k), TopPLogitsWarper(p)):
+    for temperature, k, p, least in [
+        (0.7, 40, 0.9, 0.0),
+        (1.3, 7, 0.5, 0.6),
+        (1.0, 500, 0.95, 0.1),
+        (2.0, 9, 1e-9, 1.0),
+    ]:
+        scores = TemperatureLogitsWarper(temperature)(None, logits)
+        for warper in (TopKLogitsWarper(k), TopPLogitsWarper(p), MinPLogitsWarper(least)):
             scores = warper(None, scores)
-        ours = distribution(logits, temperature, k, p)
+        ours = distribution(logits, temperature, k, p, least)
         assert (ours - scores.softmax(-1)).abs().max() < 1e-12
 
 
@@ -101,8 +80,6 @@ def test_truncation_agrees_with_transformers() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_ties_at_the_edge_fall_as_in_transformers(size: int, dtype: torch.dtype) -> None:
     """Top-k keeps all that tie with the k-th, top-p the highest ids of a tie; whether all tokens are sorted or the leading ones."""
-    from transformers import TopKLogitsWarper, TopPLogitsWarper
-
     levels = torch.randint(-2, 3, (8, size), generator=torch.Generator().manual_seed(3)).to(dtype)
     for k in (1, 5, 15, 2 * size):
         kept = TopKLogitsWarper(k)(None, levels) > -torch.inf
@@ -164,12 +141,7 @@ def test_a_draw_in_two_steps_is_the_draw(dtype: torch.dtype) -> None:
     uniform = torch.rand(6, 40, dtype=torch.float64)
     uniform[1], uniform[2] = 0.0, 1 - 2**-53
     found, expected = draw_in_two_steps(q, uniform), TORCH.draw(q, uniform)
-    rest = [
-        0,
-        1,
-        3,
-        4,
-        5,
-    ]  # at the very end the last bits of a sum decide among tokens of nearly no probability
+    # At the very end the last bits of a sum decide among tokens of nearly no probability.
+    rest = [0, 1, 3, 4, 5]
     assert torch.equal(found[rest], expected[rest])
     assert bool((q.gather(-1, found[..., None]) > 0).all())

@@ -168,6 +168,7 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
             max_new_tokens=5 + 2 * seed,
             repetition_penalty=(1.0, 1.3, 0.8)[seed % 3],
             forbidden_tokens=[70, 71] * (seed % 2),
+            inspect=seed % 3,
         )
         for seed, method in enumerate(PAPER)
     ]
@@ -182,6 +183,8 @@ def test_neighbours_do_not_show(engine: Engine) -> None:
     for mine, other in zip(runs[10].tokens, alone.tokens, strict=True):
         assert mine.acceptance == pytest.approx(other.acceptance, abs=1e-9)
         assert [likely.id for likely in mine.top.pi] == [likely.id for likely in other.top.pi]
+        for told, alone_told in zip(mine.what_if.flips, other.what_if.flips, strict=True):
+            assert told == pytest.approx(alone_told, abs=1e-9)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
@@ -294,7 +297,7 @@ def test_a_prompt_that_is_read_in_pieces_is_followed_by_the_same_text(
 def test_stop_ends_all_runs_within_a_round_and_says_so(engine: Engine) -> None:
     """Law 6: nothing past the end."""
     stop = threading.Event()
-    requests = [Request(prompt=PROMPT, seed=seed, max_new_tokens=60) for seed in range(3)]
+    requests = [Request(prompt=PROMPT, seed=seed, max_new_tokens=60, return_logits=True) for seed in range(3)]
     events = []
     for event in Engine(engine.pair, max_sequences=2).stream(requests, stop=stop):
         events.append(event)
@@ -307,6 +310,8 @@ def test_stop_ends_all_runs_within_a_round_and_says_so(engine: Engine) -> None:
     whole = engine.generate(requests[0])[0]
     stopped = next(event.run for event in finished if event.index == 0)
     assert stopped.token_ids == whole.token_ids[: len(stopped.tokens)]
+    for logits in (stopped.drafter_logits, stopped.verifier_logits):  # law 7, however a run ends
+        assert len(logits) == len(stopped.tokens) > 0
 
 
 def test_events_come_as_things_happen(engine: Engine) -> None:
@@ -382,23 +387,10 @@ def test_inspection_is_the_top_of_all_three_distributions(pair: ModelPair, engin
             expected = distribution(logits[index], 1.0).topk(2)
             assert [likely.id for likely in side] == expected.indices.tolist()
         assert [likely.probability for likely in token.top.pi] == [1.0]
-    assert one(engine, inspect=0).tokens[0].top is None
+    plain = one(engine, inspect=0)
+    assert (plain.alternatives, plain.tokens[0].top, plain.tokens[0].what_if) == ([], None, None)
     assert one(engine, method="drafter_only", inspect=2).tokens[0].top.p is None
     assert one(engine, method="verifier_only", inspect=2).tokens[0].top.q is None
-
-
-def test_a_cancelled_run_keeps_the_logits_of_its_tokens(pair: ModelPair, engine: Engine) -> None:
-    """Law 7: however a run ends, it has both models' logits at every token that it has."""
-    request = Request(prompt="The quick", draft_length=2, max_new_tokens=30, return_logits=True)
-    events = engine.stream(request)
-    for event in events:
-        if isinstance(event, Decided):
-            events.abort()
-        elif isinstance(event, Finished):
-            run = event.run
-    assert run.stop_reason == "cancelled"
-    assert 0 < len(run.tokens) < 30
-    assert run.drafter_logits.shape == run.verifier_logits.shape == (len(run.tokens), pair.vocabulary_size)
 
 
 def test_the_last_proposal_is_drafted_only_where_all_before_it_were_accepted(engine: Engine) -> None:

@@ -20,7 +20,6 @@ from specviz.models.pair import ModelPair
 from specviz.runtime.lookup import LookupModel, follower
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
-from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
 
 PROMPT = "def add(a, b):\n    return a + b\n\nprint(add(12, 345))\n\ndef add(a, b):"
@@ -103,17 +102,6 @@ def test_neither_draft_length_nor_batch_shows_in_any_method(pair: ModelPair, tem
             assert proposal is not None or (token.pi == token.p and token.q is None)
     assert silent > 50
     assert kept > 50
-
-
-def test_sequences_that_join_a_shared_engine_write_their_own_texts(pair: ModelPair) -> None:
-    """Law 3."""
-    requests = [Request(prompt=PROMPT, seed=seed, max_new_tokens=24) for seed in range(3)]
-    engine = SharedEngine(pair)
-    try:
-        runs = [engine.generate([each])[0] for each in requests]
-        assert [run.token_ids for run in engine.generate(requests)] == [run.token_ids for run in runs]
-    finally:
-        engine.close()
 
 
 def test_greedy_text_is_that_of_generate(pair: ModelPair) -> None:

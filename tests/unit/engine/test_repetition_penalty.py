@@ -33,17 +33,19 @@ def own_default(pair: ModelPair, penalty: float | None, monkeypatch: pytest.Monk
 # ---- logits ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("strength", [0.01, 0.8, 1.05, 1.3, 100.0])
 def test_logits_are_those_of_transformers_to_the_bit(strength: float, dtype: torch.dtype) -> None:
+    """Half precision is penalised in float32, of which transformers makes logits before it processes them."""
     generator = torch.Generator().manual_seed(0)
-    logits = 5 * torch.randn(2, 4, 50, generator=generator, dtype=dtype)
+    logits = 5 * torch.randn(2, 4, 50, generator=generator, dtype=torch.float64).to(dtype)
     logits[0, :, 7] = -torch.inf
     seen = torch.randint(50, (2, 6), generator=generator)
     drafts = torch.randint(50, (2, 3), generator=generator)
     penalty = Penalty(torch.full((2, 1), strength, dtype=torch.float64), seen)
+    exact = logits.float() if dtype is torch.bfloat16 else logits
     theirs = [
-        RepetitionPenaltyLogitsProcessor(strength)(torch.cat([seen, drafts[:, :step]], 1), logits[:, step])
+        RepetitionPenaltyLogitsProcessor(strength)(torch.cat([seen, drafts[:, :step]], 1), exact[:, step])
         for step in range(4)
     ]
     at_once = penalise(logits.clone(), penalty, drafts, torch.arange(4)[None])
@@ -64,15 +66,6 @@ def test_each_row_has_its_own_penalty_and_one_leaves_the_bits() -> None:
     assert torch.equal(second, logits[1, 0])
     assert torch.equal(third, logits[2, 0])
     assert penalise(logits, None, nothing, 0) is logits
-
-
-def test_half_precision_is_penalised_in_float32() -> None:
-    """As transformers does, which makes float32 of logits before it processes them."""
-    logits = torch.randn(1, 1, 20, generator=torch.Generator().manual_seed(1)).bfloat16()
-    seen, drafts = torch.arange(10)[None], torch.zeros(1, 0, dtype=torch.long)
-    ours = penalise(logits, Penalty(torch.tensor([[1.1]], dtype=torch.float64), seen), drafts, 0)
-    assert ours.dtype is torch.float32
-    assert torch.equal(ours[0], RepetitionPenaltyLogitsProcessor(1.1)(seen, logits[0].float()))
 
 
 # ---- the laws --------------------------------------------------------------------------------------------

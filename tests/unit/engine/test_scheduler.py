@@ -49,21 +49,6 @@ def admit_all(made: Scheduler[str]) -> list[str]:
     return found
 
 
-def test_prompts_of_many_groups_are_read_at_once_and_hold_their_slots() -> None:
-    """Whichever ends first decodes first."""
-    made = scheduler(group("a"), group("b", 2), group("c"), slots=3)
-    assert made.admit(everything) == ["a0"]
-    assert made.admit(everything) == ["b0"]  # an equal share for each visitor
-    assert made.admit(everything) == ["c0"]
-    assert made.admit(everything) == []
-    assert (made.prefilling, made.load.running, made.load.waiting) == ([["a0"], ["b0"], ["c0"]], 3, 1)
-    made.prefilled(["b0"])
-    assert (made.prefilling, made.decoding) == ([["a0"], ["c0"]], ["b0"])
-    for each in ("a0", "c0"):
-        made.finish(each)
-    assert made.admit(everything) == ["b1"]
-
-
 def test_memory_bounds_how_many_join() -> None:
     """`room_for` is asked about the first ones in order; where it has room for none, they stay in the queue."""
     asked: list[list[str]] = []
@@ -130,30 +115,16 @@ def test_an_aborted_group_leaves_whatever_it_is_doing(state: str) -> None:
     assert made.decoding == ["b0", "b1"]
 
 
-@pytest.mark.parametrize("state", ["waiting", "decoding"])
-def test_one_sequence_of_a_group_is_aborted_alone(state: str) -> None:
-    aborted = group("a", 3)
-    made = scheduler(aborted)
-    if state == "decoding":
-        admit(made)
-    aborted.abort(1, "time")
-    aborted.abort(1)  # the first reason counts
-    assert made.leaving(0) == [("a1", "time")]
-    made.finish("a1")
-    assert made.leaving(0) == []
-    admit_all(made)
-    assert made.decoding == ["a0", "a2"]
-
-
 def test_a_single_abort_waits_for_the_prompts_that_are_read_with_it() -> None:
     """Prompts of a group are read in one batch, which is not torn apart; unless none of it goes on."""
     aborted = group("a", 2)
     made = scheduler(aborted)
     made.admit(everything)
-    aborted.abort(0)
+    aborted.abort(0, "time")
+    aborted.abort(0)  # the first reason counts
     assert made.leaving(0) == []
     aborted.abort(1)
-    assert made.leaving(0) == [("a0", "cancelled"), ("a1", "cancelled")]
+    assert made.leaving(0) == [("a0", "time"), ("a1", "cancelled")]
     made.prefilled(["a0", "a1"])
     assert [sequence for sequence, _ in made.leaving(0)] == ["a0", "a1"]
 

@@ -14,9 +14,6 @@ from torch import Tensor
 from specviz.core import loops
 from specviz.core.backend import TORCH, Backend
 from specviz.core.compiled import backend_for, compiled_backend
-from specviz.core.distributions import Distributions
-from specviz.core.methods import METHODS
-from specviz.core.target import Target
 
 VOCABULARIES = (7, 512, 1300)
 """Less than a block, a whole one, several and a rest."""
@@ -157,27 +154,6 @@ def test_what_fused_drafting_samples_is_a_draw_from_the_distribution(vocabulary:
         assert torch.equal(out, q[0])
         assert found[0] == token
         assert found[1] == pytest.approx(confidence, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", [name for name, each in METHODS.items() if each.drafts and each.verifies])
-def test_verdicts_are_those_of_torch(name: str) -> None:
-    """What is accepted and what replaces it, of sequences with different numbers of draft tokens."""
-    drafter, verifier = logits(1300, 6, 3), logits(1300, 6, 3, seed=1)
-    verifier = 0.8 * drafter.clamp_min(-20) + 0.3 * verifier
-    some = coins(6, 3, seed=2), coins(6, 3, seed=3)
-    counts, leniences = (
-        torch.tensor([3, 2, 1, 3, 3, 2]),
-        torch.linspace(0, 0.4, 6, dtype=torch.float64)[:, None],
-    )
-
-    def decided(backend: Backend) -> list[list[float]]:
-        target = Target.of(METHODS[name], Distributions(drafter, verifier, 0.8, backend=backend), leniences)
-        tokens = TORCH.draw(target.distributions.q, coins(6, 3, seed=4))
-        verdict = target.decide(tokens, counts, *some)
-        rejected = verdict.accepted < counts
-        return [verdict.accepted.tolist(), verdict.last.tolist(), verdict.resampled[rejected].tolist()]
-
-    assert decided(COMPILED) == decided(TORCH)
 
 
 def test_a_pairs_backend_follows_device_and_precision() -> None:

@@ -55,8 +55,8 @@ class Method:
         label: what it does, for lists to choose from; by default the title.
         group: one of `methods.GROUPS`.
         formula: as shown; by default the expression or the ratio, typeset.
-        lenience_range, offered_range: the valid leniences, and those that a slider offers, from the strict end to the
-            drafter's. Methods with no lenience offer equal ends.
+        offered_range: the leniences that a slider offers, from the strict end to the drafter's. Methods with no lenience offer equal ends.
+        lenience_range: the valid leniences; by default those offered.
         source: where it is published, and which systems serve it.
         truncates: whether min-p truncates both models' distributions, at 1 − lenience.
         greedy_drafts: whether the drafter always proposes its most probable token.
@@ -90,6 +90,8 @@ class Method:
             object.__setattr__(self, "label", self.title)
         if self.test is not None and not self.formula:
             object.__setattr__(self, "formula", typeset(self.test))
+        if self.lenience_range == (0.0, 0.0):
+            object.__setattr__(self, "lenience_range", self.offered_range)
         if self.ratio and not self.formula:
             object.__setattr__(self, "formula", f"accept with min(1, {typeset(self.trees['ratio'])})")
 

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specviz.engine.batch import Batch
 from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
@@ -19,6 +19,7 @@ from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, is_out_of_memory
 from specviz.models.decoding import TokenLabels
+from specviz.models.tokenizer import encoding
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 
 
 class BaseEngine(ABC):
-    """The interface of engines, whether for one caller or shared."""
+    """What engines have in common, whether for one caller or shared."""
 
-    pair: ModelPair
+    def __init__(self, pair: ModelPair, **options: Any) -> None:
+        """`options` are those of every `Sequence`."""
+        self.pair = pair
+        self._labels, self._options = TokenLabels(pair.tokenizer), options
 
-    @abstractmethod
     def stream(
         self,
         requests: Request | SequenceOf[Request],
@@ -44,15 +47,29 @@ class BaseEngine(ABC):
         Closing the stream, dropping it, or setting `stop` ends all runs before the next round; with `stop`, as with
         `Stream.abort`, their `Finished` events still come, with stop_reason "cancelled". Either way their slots are freed.
 
+        A shared engine yields `Waiting` when the queue position changes, and after each second without another event. The first `next`
+        starts the time to its deadline, at which a run ends with stop_reason "time".
+
         Args:
             requests: to be served together; an event has the index of its request.
             stop: ends them all.
             visitor: any name for who asks; shared engines give each visitor an equal share.
 
         Raises:
-            RequestError: at once, before anything runs, if any request does not fit the pair.
-            EngineError: while streaming; memory ran out, or a model returned numbers that are not finite.
+            RequestError: at once, before anything runs, if any request does not fit the pair, or a shared engine refuses its prompt.
+            EngineError: while streaming; memory ran out, a model returned numbers that are not finite, or a shared engine was closed.
+            BusyError: while streaming; a shared engine's queue is full, or no slot was free before the deadline.
         """
+        requests = [requests] if isinstance(requests, Request) else list(requests)
+        with encoding:
+            sequences = [
+                Sequence(*each, self.pair, self._labels, **self._options) for each in enumerate(requests)
+            ]
+        return self._serve(SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set))
+
+    @abstractmethod
+    def _serve(self, group: SequenceGroup[Sequence]) -> Stream[Event | Waiting]:
+        """The stream of a group's events."""
 
     def generate(
         self, requests: Request | SequenceOf[Request], *, stop: threading.Event | None = None
@@ -69,28 +86,13 @@ class Engine(BaseEngine):
 
         Without `records`, runs hold no rounds and no tokens: `Decided` has only the token ids.
         """
-        self.pair = pair
+        super().__init__(pair, records=records)
         self.max_sequences = max_sequences
-        self._records = records
-        self._labels = TokenLabels(pair.tokenizer)
 
-    def stream(
-        self,
-        requests: Request | SequenceOf[Request],
-        *,
-        stop: threading.Event | None = None,
-        visitor: str = "",
-    ) -> Stream[Event]:
-        """As `BaseEngine.stream`; `visitor` changes nothing."""
-        requests = [requests] if isinstance(requests, Request) else list(requests)
-        sequences = [
-            Sequence(index, request, self.pair, self._labels, records=self._records)
-            for index, request in enumerate(requests)
-        ]
-        group = SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set)
-        return _EngineStream(group, self._serve(group))
+    def _serve(self, group: SequenceGroup[Sequence]) -> Stream[Event | Waiting]:
+        return _EngineStream(group, self._events(group))
 
-    def _serve(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
+    def _events(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:
         batch = Batch(self.pair)
         scheduler: Scheduler[Sequence] = Scheduler(self.max_sequences)
         scheduler.submit(group)

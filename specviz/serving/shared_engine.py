@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -18,10 +17,7 @@ from typing import TypeVar
 from specviz.engine.engine import BaseEngine
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import CheckTokens, Sequence
-from specviz.models.decoding import TokenLabels
 from specviz.models.pair import ModelPair
-from specviz.models.tokenizer import encoding
-from specviz.schema.settings import Request
 from specviz.serving.engine_loop import EngineLoop
 from specviz.serving.inbox import Inbox, answer
 from specviz.serving.statistics import EngineStatistics
@@ -53,10 +49,10 @@ class SharedEngine(BaseEngine):
             statistics: counts runs.
             check_tokens: called for every request before its prompt is read.
         """
-        self.pair, self.seconds, self._check_tokens = pair, seconds, check_tokens
+        super().__init__(pair, check_tokens=check_tokens)
+        self.seconds = seconds
         self.statistics = statistics or EngineStatistics(pair.key, max_sequences)
         self._inbox = Inbox()
-        self._labels = TokenLabels(pair.tokenizer)
         scheduler: Scheduler[Sequence] = Scheduler(max_sequences, queue)
         self._loop = EngineLoop(pair, self._inbox, scheduler, self.statistics)
         self._thread = threading.Thread(target=self._loop.run, name=f"specviz-engine-{pair.key}", daemon=True)
@@ -73,31 +69,9 @@ class SharedEngine(BaseEngine):
         self._inbox.send(self._loop.close)
         self._thread.join()
 
-    def stream(
-        self,
-        requests: Request | SequenceOf[Request],
-        *,
-        stop: threading.Event | None = None,
-        visitor: str = "",
-    ) -> SharedStream:
-        """As `BaseEngine.stream`, for one of many visitors.
-
-        Yields `Waiting` when the queue position changes, and after each second without another event. The first `next` starts
-        the time to the deadline, at which a run ends with stop_reason "time".
-
-        Raises:
-            RequestError: a request does not fit the pair, or its prompt is too long. Raised by this call, other errors while streaming.
-            BusyError: the queue is full, or no slot was free before the deadline.
-            EngineError: memory ran out, a model failed on this request, or the engine was closed.
-        """
-        requests = [requests] if isinstance(requests, Request) else list(requests)
-        with encoding:
-            sequences = [
-                Sequence(*each, self.pair, self._labels, check_tokens=self._check_tokens)
-                for each in enumerate(requests)
-            ]
+    def _serve(self, group: SequenceGroup[Sequence]) -> SharedStream:
         events = EventQueue()
-        group = SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set, events.put)
+        group.publish = events.put
         return SharedStream(group, events, self._submit, self._inbox)
 
     def call(self, function: Callable[[], T]) -> T:

@@ -237,8 +237,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = []
 
     class Watched(Engine):
-        def _serve(self, *args: Any) -> Iterator[Event]:
-            for event in super()._serve(*args):
+        def _events(self, *args: Any) -> Iterator[Event]:
+            for event in super()._events(*args):
                 seen.append((type(event), event.index))
                 yield event
 

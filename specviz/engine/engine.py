@@ -10,10 +10,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from specviz.engine.batch import Batch
-from specviz.engine.events import Decided, Event, Finished, Started, Stream, Waiting, finished
+from specviz.engine.events import Decided, E, Event, Finished, Started, Stream, finished
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from specviz.models.pair import ModelPair
 
 
-class BaseEngine(ABC):
+class BaseEngine(ABC, Generic[E]):
     """What engines have in common, whether for one caller or shared."""
 
     def __init__(self, pair: ModelPair, **options: Any) -> None:
@@ -41,7 +41,7 @@ class BaseEngine(ABC):
         *,
         stop: threading.Event | None = None,
         visitor: str = "",
-    ) -> Stream[Event | Waiting]:
+    ) -> Stream[E]:
         """Serve requests as one group; the stream yields events as they happen.
 
         Closing the stream, dropping it, or setting `stop` ends all runs before the next round; with `stop`, as with
@@ -68,7 +68,7 @@ class BaseEngine(ABC):
         return self._serve(SequenceGroup(sequences, visitor, (stop or threading.Event()).is_set))
 
     @abstractmethod
-    def _serve(self, group: SequenceGroup[Sequence]) -> Stream[Event | Waiting]:
+    def _serve(self, group: SequenceGroup[Sequence]) -> Stream[E]:
         """The stream of a group's events."""
 
     def generate(
@@ -78,7 +78,7 @@ class BaseEngine(ABC):
         return finished(self.stream(requests, stop=stop))
 
 
-class Engine(BaseEngine):
+class Engine(BaseEngine[Event]):
     """Serves requests on one model pair, for one caller."""
 
     def __init__(self, pair: ModelPair, *, max_sequences: int = 32, records: bool = True) -> None:
@@ -89,7 +89,7 @@ class Engine(BaseEngine):
         super().__init__(pair, records=records)
         self.max_sequences = max_sequences
 
-    def _serve(self, group: SequenceGroup[Sequence]) -> Stream[Event | Waiting]:
+    def _serve(self, group: SequenceGroup[Sequence]) -> Stream[Event]:
         return _EngineStream(group, self._events(group))
 
     def _events(self, group: SequenceGroup[Sequence]) -> Iterator[Event]:

@@ -42,7 +42,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specviz.compat.transformers import eos_ids, generate_arguments, padding_id
 from specviz.engine.engine import Engine
-from specviz.engine.events import Decided, Event, Stream, Waiting
+from specviz.engine.events import Decided, Event, Stream
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair, context_length
 from specviz.models.servable import torch_model
@@ -164,7 +164,7 @@ def cascade_generate(
 
 
 def _columns(
-    events: Stream[Event | Waiting],
+    events: Stream[Event],
     sequences: Tensor,
     criteria: StoppingCriteriaList,
     padding: int | None,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from specviz.engine.engine import BaseEngine
+from specviz.engine.events import Event, Waiting
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import CheckTokens, Sequence
 from specviz.models.pair import ModelPair
@@ -26,7 +27,7 @@ from specviz.serving.streams import EventQueue, SharedStream
 T = TypeVar("T")
 
 
-class SharedEngine(BaseEngine):
+class SharedEngine(BaseEngine[Event | Waiting]):
     """Serves requests of many threads on one pair. Ends when closed or garbage-collected; its streams refer to it."""
 
     def __init__(

@@ -16,7 +16,7 @@ from specviz.analysis.sweep.grid import Setting, SweepGrid, Unit
 from specviz.analysis.sweep.items import Items
 from specviz.analysis.sweep.results import Header, Sample, Timing
 from specviz.engine.engine import BaseEngine
-from specviz.engine.events import Finished
+from specviz.engine.events import Event, Finished, Waiting
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
@@ -24,7 +24,7 @@ from specviz.schema.trace import Run
 class Sweep:
     """One grid on the pair of an engine."""
 
-    def __init__(self, grid: SweepGrid, items: Items, engine: BaseEngine) -> None:
+    def __init__(self, grid: SweepGrid, items: Items, engine: BaseEngine[Event | Waiting]) -> None:
         self.grid, self.items, self.engine = grid, items, engine
         self.settings: list[Setting] = grid.settings
         count = len(items.items)

@@ -1,7 +1,6 @@
 """Handmade traces of schema "specviz-trace", without any model.
 
-Numbers are drawn from a seed and obey the rules of a trace: acceptance = min(1, π/q), accepted iff coin < acceptance,
-at most `draft_length` tokens a round.
+Numbers are drawn from a seed and obey the rules of a trace: acceptance = min(1, π/q), accepted iff coin < acceptance.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,23 +24,13 @@ STORY = (
     "it, and it walks away with you."
 )
 PROMPT = "What is a rainbow, and why can nobody reach its end?"
-_WORDS = [
-    " the", " a", " of", " and", " to", " in", " that", " it", " light", " water", " colour", " rain", " sun", " is",
-    ",", ".", " drop", " you", " one", " bow",
-]  # fmt: skip
+_WORDS = [" an", " from", " dark", " wine"]
+"""Draft tokens that were rejected; none is of the story."""
 
 
-def story_tokens(text: str = STORY) -> list[str]:
-    """Cut a text into tokens as a byte-level vocabulary does; an emoji comes as "" and then as a whole."""
-    pieces: list[str] = []
-    for piece in re.findall(r"\n| ?[A-Za-z]+| ?\d| ?[^\sA-Za-z\d]| ", text):
-        if len(piece.strip()) > 7:
-            pieces += [piece[:5], piece[5:]]
-        elif ord(piece.strip()[:1] or " ") > 0xFFFF:
-            pieces += ["", piece]
-        else:
-            pieces.append(piece)
-    return pieces
+def story_tokens() -> list[str]:
+    """The story, cut into tokens."""
+    return re.findall(r"\n| ?\w+| ?[^\w\s]", STORY)
 
 
 @dataclass
@@ -134,107 +124,42 @@ def end_entry(rounds: int, method: str, stop_reason: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class _Maker:
-    """Draws the numbers of one trace."""
-
-    def __init__(self, method: str, lenience: float, inspect: int, seed: int):
-        self.method, self.lenience, self.inspect = method, lenience, inspect
-        self.random = random.Random(seed)
-        self.alternatives = alternatives(method, lenience, inspect)
-        self.luck = random.Random(seed)  # of its own: what if changes nothing of what was
-        self.ids: dict[str, int] = {}
-
-    def id_of(self, text: str) -> int:
-        return self.ids.setdefault(text, 100 + 37 * len(self.ids))
-
-    def probability(self) -> float:
-        return round(min(0.97, max(0.004, self.random.betavariate(1.1, 1.3))), 4)
-
-    def top(self, shown: dict[str, float]) -> list[dict[str, Any]] | None:
-        """A list of candidates, most likely first, that contains those in `shown`."""
-        entries = [
-            {"id": self.id_of(text), "text": text, "probability": probability}
-            for text, probability in shown.items()
-        ]
-        left = 1.0 - sum(shown.values())
-        for text in self.random.sample(_WORDS, self.inspect):
-            if text not in shown and left > 0.002:
-                probability = round(left * self.random.uniform(0.2, 0.6), 4)
-                left -= probability
-                entries.append({"id": self.id_of(text), "text": text, "probability": probability})
-        return sorted(entries, key=lambda entry: -entry["probability"])[: self.inspect]
-
-    def rule(self) -> dict[str, Any] | None:
-        if not self.method.startswith("cascade"):
-            return None
-        score, threshold = round(self.random.uniform(0.2, 0.99), 4), round(1 - self.lenience, 4)
-        return {"score": score, "threshold": threshold, "trusted": score >= threshold}
-
-    def token(self, text: str, position: int, special: str | None = None) -> dict[str, Any]:
-        """An emitted token; its coin decides whether it was accepted."""
-        q, p = self.probability(), self.probability()
-        rule = self.rule()
-        pi = q if rule and rule["trusted"] else p
-        factor = 1 - self.lenience if self.method == "speed" else 1.0
-        acceptance = round(min(1.0, (p if self.method == "speed" else pi) / (factor * q)), 4)
-        coin = round(self.random.random() * 0.999, 4)
-        token = token_entry(
-            text, id=self.id_of(special or text), position=position, special=special is not None, label=special or text,
-            accepted=coin < acceptance, q=q, p=p, pi=pi, acceptance=acceptance, coin=coin, rule=rule,
-        )  # fmt: skip
-        if self.method == "drafter_only":
-            token.update(accepted=True, p=None, pi=q, acceptance=None, coin=None)
-        elif self.method == "verifier_only":
-            token.update(accepted=False, q=None, pi=p, acceptance=None, coin=None)
-        elif not token["accepted"]:
-            self.reject(token)
-        if self.inspect:
-            token["top"] = self.tops(token)
-        if self.alternatives:
-            token["what_if"] = self.what_if(token)
-        return token
-
-    def what_if(self, token: dict[str, Any]) -> dict[str, Any]:
-        """Each method accepts with p / q below its critical lenience; the run's method as recorded."""
-        draft = token["draft"] or token
-        acceptance, flips = [], []
-        for one in self.alternatives:
-            name = one["method"]
-            since = self.luck.uniform(*METHODS[name].offered_range)
-            strict = min(1.0, draft["p"] / draft["q"])
-            if name == self.method:
-                since = 1 - token["rule"]["score"] if token["rule"] else 1 - strict / max(token["coin"], 1e-9)
-            own = token["acceptance"] if name == self.method else 1.0 if one["lenience"] >= since else strict
-            flat = name.endswith("_only")
-            acceptance.append(float(name == "drafter_only") if flat else round(own, 4))
-            flips.append([round(since, 4)] if not flat and token["coin"] >= strict and since > 0 else [])
-        kept = "token" in self.method and token["draft"]
-        return {
-            "acceptance": acceptance,
-            "flips": flips,
-            "kept": [self.lenience - 0.05, self.lenience + 0.1] if kept else None,
+def _token(text: str, method: str, lenience: float, inspect: int, luck: random.Random) -> dict[str, Any]:
+    """An emitted token; its coin decides whether it was accepted."""
+    q, p = (round(luck.uniform(0.05, 0.9), 4) for _ in "qp")
+    is_cascade, score, threshold = (
+        method.startswith("cascade"),
+        round(luck.random(), 4),
+        round(1 - lenience, 4),
+    )
+    pi = q if is_cascade and score >= threshold else p
+    coin, acceptance = round(luck.random() * 0.999, 4), round(min(1.0, pi / q), 4)
+    token = token_entry(
+        text, id=zlib.crc32(text.encode()) % 40_000, accepted=coin < acceptance, q=q, p=p, pi=pi,
+        acceptance=acceptance, coin=coin,
+    )  # fmt: skip
+    if is_cascade:
+        token["rule"] = {"score": score, "threshold": threshold, "trusted": score >= threshold}
+    if method == "drafter_only":
+        token |= {"accepted": True, "p": None, "pi": q, "acceptance": None, "coin": None}
+    elif method == "verifier_only":
+        token |= {"accepted": False, "q": None, "pi": p, "acceptance": None, "coin": None}
+    elif not token["accepted"]:
+        token["draft"] = {"id": 9, "text": luck.choice(_WORDS), "q": q, "p": p, "pi": pi}
+        token |= dict.fromkeys(("p", "pi"), round((1 - p) * luck.uniform(0.2, 0.9), 4)) | {
+            "q": round(q / 2, 4)
         }
-
-    def reject(self, token: dict[str, Any]) -> None:
-        """Move the numbers drawn so far to a rejected draft, and draw those of the emitted token."""
-        text = self.random.choice([word for word in _WORDS if word != token["text"]])
-        token["draft"] = {
-            "id": self.id_of(text),
-            "text": text,
-            **{key: token[key] for key in ("q", "p", "pi")},
-        }
-        for key in ("q", "p"):
-            token[key] = round((1 - token["draft"][key]) * self.random.uniform(0.2, 0.9), 4)
-        token["pi"] = token["p"]
-
-    def tops(self, token: dict[str, Any]) -> dict[str, Any]:
-        named = [(token["label"], token)] + (
-            [(token["draft"]["text"], token["draft"])] if token["draft"] else []
-        )
-        return {
-            key: None if token[key] is None else self.top({text: entry[key] for text, entry in named})
+    if inspect:
+        shown = [entry for entry in (token, token["draft"]) if entry]
+        token["top"] = {
+            key: None
+            if token[key] is None
+            else [{"id": each["id"], "text": each["text"], "probability": each[key]} for each in shown]
             for key in ("q", "p", "pi")
         }
+    if alternatives(method, lenience, inspect):
+        token["what_if"] = what_if(method, acceptance, [])
+    return token
 
 
 def make_trace(
@@ -253,48 +178,30 @@ def make_trace(
 
     `stop_reason` None leaves the run unfinished: no last line.
     """
-    maker = _Maker(method, lenience, inspect, seed)
-    todo: list[tuple[str, str | None]] = [
-        (text, None) for text in (story_tokens() if texts is None else texts)
-    ]
-    todo += [("", eos)] if eos else []
-    trace = Trace(
-        [
-            line(
-                run_entry(
-                    method,
-                    lenience=lenience,
-                    prompt=prompt,
-                    inspect=inspect,
-                    draft_length=draft_length,
-                    alternatives=maker.alternatives,
-                )
-            )
-        ]
-    )
+    luck, todo = random.Random(seed), [*(story_tokens() if texts is None else texts), *([""] if eos else [])]
+    settings = {"lenience": lenience, "prompt": prompt, "inspect": inspect, "draft_length": draft_length}
+    others = alternatives(method, lenience, inspect)
+    trace = Trace([line(run_entry(method, **settings, alternatives=others))])
     while len(trace.tokens) < len(todo):
-        _add_round(trace, maker, todo, 1 if method == "verifier_only" else draft_length)
+        start, tokens = len(trace.tokens), []
+        planned = todo[start : start + (1 if method == "verifier_only" else draft_length)]
+        for position, text in enumerate(planned, 40 + start):
+            tokens.append(_token(text, method, lenience, inspect, luck) | {"position": position})
+            if tokens[-1]["draft"]:
+                break
+        if eos and start + len(tokens) == len(todo):
+            tokens[-1] |= {"special": True, "label": eos}
+        entry = round_entry(tokens, index=len(trace.rounds)) | {"draft_length": len(planned)}
+        # The last draft token of a round is drafted only where all before it were accepted.
+        drafted = planned[len(tokens) :] if len(tokens) == len(planned) else planned[len(tokens) : -1]
+        entry["proposals"] += [{"id": 8, "text": text, "q": 0.5} for text in drafted]
+        if method.endswith("_only"):
+            entry["examined"] = 0
+        if method == "verifier_only":
+            entry |= {"proposals": [], "draft_length": 0}
+        trace.tokens += tokens
+        trace.rounds.append(entry)
+        trace.lines.append(line(entry))
     if stop_reason is not None:
         trace.lines.append(line(end_entry(len(trace.rounds), method, stop_reason)))
     return trace
-
-
-def _add_round(trace: Trace, maker: _Maker, todo: list[tuple[str, str | None]], size: int) -> None:
-    """Propose what comes next, examine it up to the first rejection, and write the line."""
-    start, tokens = len(trace.tokens), []
-    for text, special in todo[start : start + size]:
-        tokens.append(maker.token(text, 40 + start + len(tokens), special))
-        if tokens[-1]["draft"]:
-            break
-    entry = round_entry(tokens, index=len(trace.rounds))
-    if maker.method.endswith("_only"):
-        entry["examined"] = 0
-    entry["draft_length"] = size = len(todo[start : start + size])
-    drafted = size if len(tokens) == size or not entry["examined"] else max(1, size - 1)
-    for text, _ in todo[start + len(tokens) : start + drafted]:
-        entry["proposals"].append({"id": maker.id_of(text), "text": text, "q": maker.probability()})
-    if maker.method == "verifier_only":
-        entry |= {"proposals": [], "draft_length": 0}
-    trace.tokens += tokens
-    trace.rounds.append(entry)
-    trace.lines.append(line(entry))

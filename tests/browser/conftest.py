@@ -9,15 +9,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import gradio as gr
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from specviz.app.page import build_page
 from specviz.engine.pair import Pair
@@ -64,29 +63,6 @@ def chromium() -> Iterator[BrowserContext]:
         )
         yield context
         context.close()
-
-
-def _answers(page: Page, polling: Literal["raf"] | float) -> bool:
-    try:
-        page.wait_for_function("true", polling=polling, timeout=5_000)
-    except PlaywrightTimeout:
-        return False
-    return True
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report with a failure whether the page still answers: a browser that hangs looks like one that is late."""
-    report = yield
-    page = getattr(item, "funcargs", {}).get("page")
-    if report.when == "call" and report.failed and isinstance(page, Page):
-        report.sections.append(
-            (
-                "the page afterwards",
-                f"answers: {_answers(page, 100)}, draws: {_answers(page, 'raf')}, load of the machine: {os.getloadavg()}",
-            )
-        )
-    return report
 
 
 def _is_foreign(url: str) -> bool:

@@ -268,9 +268,9 @@ def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None
     set_lenience(page, 1, 0.5)
     lenience = float(menu(page, 1).locator(".sc-number").inner_text())
     expect(head(page, 1)).to_contain_text(f"Diff α {lenience:g}")
-    groups = menu(page, 2).get_by_label("Method").locator("> optgroup")
-    expect(groups).to_have_count(len(method_menu()))
-    assert [each.get_attribute("label") for each in groups.all()] == list(method_menu())
+    methods = menu(page, 2).get_by_label("Method")
+    for name in method_menu():
+        expect(methods.locator(f"> optgroup[label='{name}']")).to_have_count(1)
     menu(page, 2).get_by_label("Model pair").select_option("SmolLM2 135M, layer skip")
     expect(head(page, 2)).to_contain_text("layer skip")
     menu(page, 3).get_by_role("button", name="Add a pane").click()

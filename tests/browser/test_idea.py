@@ -24,44 +24,7 @@ SHELF = read_recorded_runs()
 ALONE, DRAFTED = map(SHELF.load, RACERS)
 KEPT = [token for token in DRAFTED.tokens if token.accepted]
 
-Entry = dict[str, Any]
-
-
-def token(text: str, *, accepted: bool = True, draft: str | None = None) -> Entry:
-    told = {"text": text, "label": text, "accepted": accepted, "acceptance": 1.0, "coin": 0.5}
-    return told | ({"draft": {"text": draft}} if draft is not None else {})
-
-
-def run(rounds: list[Entry], **more: Any) -> Entry:
-    head = {"prompt": "P", "drafter": "small", "verifier": "large", "temperature": 0, "draft_length": 4}
-    return head | {"prefill_seconds": 0.1, "rounds": rounds} | more
-
-
-def round_of(tokens: list[Entry], drafts: int = 0, seconds: float = 0.1) -> Entry:
-    parts = {"drafter_seconds": 0.3 * seconds if drafts else 0.0, "verifier_seconds": 0.6 * seconds}
-    texts = [one.get("draft", one)["text"] for one in tokens]
-    proposals = [{"text": text} for text in (texts + ["more"] * drafts)[:drafts]]
-    return {"draft_length": drafts, "seconds": seconds, "proposals": proposals, "tokens": tokens} | parts
-
-
-def race(texts: list[str], *, rejects: str = "wrong", seconds: float = 0.1) -> str:
-    """A race of handmade traces: three rounds of drafting at `seconds` each, the first rejecting at its third token."""
-    own = [token(text, accepted=False) for text in texts]
-    drafted = [token(text) for text in texts]
-    drafted[2] = token(texts[2], accepted=False, draft=rejects)
-    cuts = [drafted[:3], drafted[3:7], drafted[7:]]
-    value = {
-        "machine": "2 CPU cores",
-        "method": "Speculative decoding",
-        "prompts": 12,
-        "repetitions": 5,
-        "alone": run([round_of([one]) for one in own]),
-        "drafted": run([round_of(cut, drafts=4, seconds=seconds) for cut in cuts]),
-    }
-    return json.dumps(value)
-
-
-WORDS = ["one", " two", " three", "\n", " four", " five", " six", " seven", " eight"]
+VALUE = race_value(SHELF)
 
 
 def over(page: Page) -> Locator:
@@ -71,7 +34,7 @@ def over(page: Page) -> Locator:
 def open_still(page: Page, value: str = "") -> None:
     """Open the race alone, by default the recorded one, for somebody who wants no motion: it stands at the end at once."""
     page.emulate_media(reduced_motion="reduce")
-    mount(page, Race(value or race_value(SHELF)))
+    mount(page, Race(value or VALUE))
     expect(over(page)).to_be_attached()
 
 
@@ -99,16 +62,16 @@ def plan(page: Page) -> Callable[[str, str], Any]:
     return evaluate
 
 
-@pytest.mark.parametrize("value", [race_value(SHELF), race(WORDS)], ids=["recorded", "handmade"])
 def test_lanes_keep_the_times_of_their_traces_and_one_clock_shows_all_of_them(
-    plan: Callable[[str, str], Any], value: str
+    plan: Callable[[str, str], Any],
 ) -> None:
-    told = json.loads(value)
+    """And every draft token meets its fate."""
+    told = json.loads(VALUE)
     moments = plan(
-        value, "Array.from({ length: 101 }, (_, i) => SpecViz.momentAt(plan, (plan.length * i) / 100))"
+        VALUE, "Array.from({ length: 101 }, (_, i) => SpecViz.momentAt(plan, (plan.length * i) / 100))"
     )
     for name in ("alone", "drafted"):
-        lane = plan(value, f"plan.{name}")
+        lane = plan(VALUE, f"plan.{name}")
         at = told[name]["prefill_seconds"]
         for seen, recorded in zip(lane["rounds"], told[name]["rounds"], strict=True):
             assert seen["start"] == pytest.approx(at)
@@ -125,29 +88,26 @@ def test_lanes_keep_the_times_of_their_traces_and_one_clock_shows_all_of_them(
             counts = [moment[name][what] for moment in moments]
             assert counts == sorted(counts)
             assert (counts[0], counts[-1]) == (0, total)
-    assert plan(value, "plan.length") < 9.5
+    assert plan(VALUE, "plan.length") < 9.5
     assert [moment["over"] for moment in moments].index(True) == 100
-    knots = plan(value, "plan.pace.knots")
+    knots = plan(VALUE, "plan.pace.knots")
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(knots))
-
-
-def test_every_draft_token_meets_its_fate(plan: Callable[[str, str], Any]) -> None:
-    fates = plan(
-        race(WORDS), "plan.drafted.rounds.map((round) => round.slots.map((slot) => [slot.text, slot.fate]))"
-    )
-    assert fates[0] == [["one", "kept"], [" two", "kept"], ["wrong", "rejected"], ["more", "unseen"]]
-    assert fates[1] == [[text, "kept"] for text in WORDS[3:7]]
-    assert plan(race(WORDS), "plan.asked") == 2
+    fates = plan(VALUE, "plan.drafted.rounds.map((round) => round.slots.map((slot) => slot.fate))")
+    for found, each in zip(fates, DRAFTED.rounds, strict=True):
+        kept = sum(token.accepted for token in each.tokens)
+        rejected = len(each.tokens) - kept
+        unseen = len(each.proposals) - kept - rejected
+        assert found == ["kept"] * kept + ["rejected"] * rejected + ["unseen"] * unseen
 
 
 def test_the_claim_is_honest_where_drafting_does_not_pay(plan: Callable[[str, str], Any]) -> None:
-    for seconds, words in (
-        (0.1, "2.5× as fast"),
-        (0.3, "yet no faster here"),
-        (0.4, "yet 0.8× as fast here"),
-    ):
-        said = plan(race(WORDS, seconds=seconds), "SpecViz.claim(plan).map(([text]) => text).join('')")
-        assert said.startswith("Same 9 tokens: 3 calls of the large model instead of 9, ")
+    for ratio, words in ((2.5, "2.5× as fast"), (1.0, "yet no faster here"), (0.8, "yet 0.8× as fast here")):
+        value = json.loads(VALUE)
+        slower = ALONE.seconds / DRAFTED.seconds / ratio
+        for each in (value["drafted"], *value["drafted"]["rounds"]):
+            each |= {name: slower * each[name] for name in each if name.endswith("seconds")}
+        said = plan(json.dumps(value), "SpecViz.claim(plan).map(([text]) => text).join('')")
+        assert said.startswith(f"Same {len(ALONE.tokens)} tokens: {DRAFTED.verifier_calls} calls of")
         assert words in said
 
 
@@ -240,16 +200,19 @@ def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page
 
 
 def test_text_of_a_trace_stays_text(page: Page) -> None:
-    texts = [HOSTILE, " two", "</span><b>x</b>", "\n", "{{value}}", "${value}", " six", " ", "end"]
-    value = json.loads(race(texts, rejects=HOSTILE))
-    value["machine"] = value["method"] = value["drafted"]["drafter"] = HOSTILE
-    value["drafted"]["prompt"] = HOSTILE
+    value, texts = json.loads(VALUE), [HOSTILE, "</span><b>x</b>", "\n", "{{value}}", "${value}", " "]
+    value["machine"] = value["method"] = value["drafted"]["drafter"] = value["drafted"]["prompt"] = HOSTILE
+    written = [texts[at % len(texts)] for at in range(len(DRAFTED.tokens))]
+    for name in ("alone", "drafted"):
+        tokens = [one for each in value[name]["rounds"] for one in each["tokens"]]
+        for one, text in zip(tokens, written, strict=True):
+            one |= {"text": text, "label": text}
+            one |= {"draft": one["draft"] | {"text": HOSTILE}} if one.get("draft") else {}
     open_still(page, json.dumps(value))
     assert page.evaluate("window.__pwned") is None
     assert page.locator(".sr-race img, .sr-token b").count() == 0
     expect(page.get_by_test_id("why")).to_contain_text(HOSTILE)
-    written = page.get_by_test_id("drafted").locator(".sr-token > span").all_text_contents()
-    assert written == texts
+    assert page.get_by_test_id("drafted").locator(".sr-token > span").all_text_contents() == written
     page.get_by_test_id("again").click()
     expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
 

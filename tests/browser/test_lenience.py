@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, ViewportSize, expect
 
-from specviz.analysis.sweep.scale import recorded_scales
+from specviz.analysis.sweep.scale import FLAT, recorded_scales
 from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.models.registry import DEFAULT_PAIR
@@ -22,9 +23,9 @@ from tests.browser.driving import (
     set_number,
 )
 from tests.browser.scripted import Script
-from tests.support.scales import scale_at
 from tests.support.traces import make_trace
 
+SCALES = recorded_scales()
 TEMPERATURE = SETTINGS["temperature"].default
 USUAL = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
 """The lenience that the page begins with, as its field shows it."""
@@ -59,22 +60,30 @@ def percent(share: float) -> str:
     return f"{int(100 * share + 0.5)}\u00a0%"
 
 
+def curve_at(method: str, temperature: float) -> Any:
+    """Leniences, acceptance rates and shares of right answers, linear between two measured temperatures."""
+    assert SCALES is not None
+    curves = dict(SCALES["scales"][method])
+    below, above = (
+        max(heat for heat in curves if heat <= temperature),
+        min(heat for heat in curves if heat >= temperature),
+    )
+    share = (temperature - below) / ((above - below) or 1)
+    return (np.array(curves[below]) * (1 - share) + np.array(curves[above]) * share).T
+
+
 def expect_words(track: Locator, method: str, lenience: float, temperature: float = TEMPERATURE) -> None:
     """Every number that stands there is what Python computes from the recorded sweep."""
-    scales = recorded_scales()
-    assert scales is not None
-    scale = scale_at(scales, method, temperature)
-    kept = percent(scale.acceptance(lenience))
+    curve = curve_at(method, temperature)
+    kept, right = (np.interp(lenience, curve[0], each) for each in curve[1:])
+    kept = percent(kept)
     expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} kept in tests")
     spoken = f"{lenience:.12g}".replace("-", "−") + f", about {kept} accepted on test questions".replace(
         "\u00a0", " "
     )
     expect(slider(track)).to_have_attribute("aria-valuetext", spoken)
-    if scale.acceptance(-9) < scale.acceptance(9):
-        expect(track.locator("[data-part=note]")).to_have_text(
-            f"answers right ≈ {percent(scale.quality(lenience))}"
-        )
-    assert position(track) == pytest.approx(scale.position(lenience), abs=1e-4)
+    if curve[1][0] < curve[1][-1]:
+        expect(track.locator("[data-part=note]")).to_have_text(f"answers right ≈ {percent(right)}")
 
 
 def test_keys_move_it_evenly_in_the_acceptance_rate(page: Page, track: Locator) -> None:
@@ -223,32 +232,37 @@ def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser) -> None:
     context.close()
 
 
-def test_browser_and_python_have_the_same_scale(page: Page) -> None:
-    """At every method and at temperatures that were and were not measured."""
+def test_a_scale_is_invertible_and_even_in_the_acceptance_rate(page: Page) -> None:
+    """At every method and at temperatures that were and were not measured; where the rate hardly changes, even in the lenience."""
     open_bare(page, None, "lenience_track/scale")
-    scales = recorded_scales()
-    assert scales is not None
-    cases = [
+    assert SCALES is not None
+    cases: list[dict[str, Any]] = [
         {
             "method": method,
-            "temperature": temperature,
+            "temperature": heat,
             "range": METHODS[method].offered_range,
-            "pair": scales["pair"],
+            "pair": SCALES["pair"],
         }
-        for method in scales["scales"]
-        for temperature in (0, 0.2, 0.5, 0.7, 1)
+        for method in SCALES["scales"]
+        for heat in (0, 0.2, 0.5, 0.7, 1)
     ]
     answers: list[Any] = page.evaluate(
         """([sweep, cases]) => cases.map((each) => {
             const scale = SpecViz.scaleOf(sweep, each);
-            const places = Array.from({ length: 21 }, (_, at) => at / 20);
+            const places = Array.from({ length: 11 }, (_, at) => at / 10);
             return places.map((at) => [scale.lenience(at), scale.acceptance(scale.lenience(at)), scale.position(scale.lenience(at))]);
         })""",
         [LenienceTrack().props["sweep"], cases],
     )
+    places = np.arange(11) / 10
     for case, rows in zip(cases, answers, strict=True):
-        scale = scale_at(scales, str(case["method"]), float(str(case["temperature"])))
-        for step, (lenience, acceptance, back) in enumerate(rows):
-            assert lenience == pytest.approx(scale.lenience(step / 20), abs=1e-4), case
-            assert acceptance == pytest.approx(scale.acceptance(scale.lenience(step / 20)), abs=1e-4), case
-            assert back == pytest.approx(step / 20, abs=1e-9), case
+        leniences, acceptances, back = np.array(rows).T
+        curve = curve_at(case["method"], case["temperature"])
+        assert back == pytest.approx(places, abs=1e-9), case
+        assert acceptances == pytest.approx(np.interp(leniences, curve[0], curve[1]), abs=1e-4), case
+        whole = acceptances[-1] - acceptances[0]
+        if whole > FLAT:
+            assert all(0 <= step <= 1.2 * whole / 10 + 1e-3 for step in np.diff(acceptances)), case
+        else:
+            low, high = case["range"]
+            assert leniences == pytest.approx(low + places * (high - low), abs=1e-4), case

@@ -72,19 +72,6 @@ def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
         )
 
 
-def test_sampler_match_writes_the_verifiers_own_texts(engine: Engine) -> None:
-    """Token for token, and in fewer calls of the verifier."""
-    asked = [
-        Request(prompt=prompt, method="verifier_only", seed=seed, temperature=heat, max_new_tokens=12)
-        for heat in (0.7, 1.0)
-        for seed, prompt in enumerate(PROMPTS[::5])
-    ]
-    alone = engine.generate(asked)
-    matched = engine.generate([replace(each, method="sampler_match", draft_length=3) for each in asked])
-    assert [run.token_ids for run in matched] == [run.token_ids for run in alone]
-    assert sum(run.verifier_calls for run in matched) < 0.9 * sum(run.verifier_calls for run in alone)
-
-
 def test_gumbel_coupling_writes_the_same_texts_with_any_drafter(engine: Engine) -> None:
     """Token for token: with the drafter, with half of its layers, and with what is found in the text."""
     asked = [

@@ -28,17 +28,12 @@ def test_a_fault_is_one_sentence_and_the_next_try_works(visitor: Visitor) -> Non
     assert not visitor.unfinished()
 
 
-def test_a_download_that_stays_broken_off_leaves_no_half_file(visitor: Visitor) -> None:
-    """It breaks off in the middle of a file, and whenever the rest is asked for; files that are whole may stay."""
+def test_a_download_that_breaks_off_is_resumed_or_leaves_no_half_file(visitor: Visitor) -> None:
+    """It breaks off in the middle of a file, once or whenever the rest is asked for; files that are whole may stay."""
     file = "model-00002-of-00004.safetensors"
     with visitor.hub.plays(BreakOff(0.5), files=file, times=1), visitor.hub.plays(BreakOff(0.0), files=file):
         assert "broke off" in visitor.refusal("qwen2.5")
     assert visitor.write("qwen2.5")
-    assert not visitor.unfinished()
-
-
-def test_a_download_that_breaks_off_is_resumed(visitor: Visitor) -> None:
-    """Once in the middle of a file: the rest is asked for, and the parts make up the hub's file."""
     with visitor.hub.plays(BreakOff(0.5), files="pytorch_model.bin", times=1):
         assert visitor.write("opt")
     assert not visitor.unfinished()

@@ -25,21 +25,18 @@ def test_a_run_ends_whose_answer_nobody_fetches(live: Live, monkeypatch: pytest.
     """Its messages are dropped, and whoever comes too late is told so at once; a run that is read goes on beside it."""
     monkeypatch.setattr(gradio_answers, "UNREAD_SECONDS", 2.0)
     wait_until(lambda: not kept(live), seconds=120)  # what earlier tests left has its own time
-    live.service.pause = 0.1
-    try:
-        index, data = run_of_generate(live, "a question")
-        assert live.post("queue/join", index, data, "nobody").status_code == 200
-        wait_until(lambda: live.service.active == 1)
-        wait_until(lambda: live.service.active == 0)
-        assert "nobody" not in kept(live)
-        live.service.pause = 0.02
-        late = live.send("GET", f"{API}/queue/data", params={"session_hash": "nobody"})
-        assert 'session_not_found":true' in late.text
-        unknown = live.send("GET", f"{API}/call/generate/nobody").text
-        assert "There is no such answer here" in unknown
-        assert live.event(index, data, "somebody")["success"]
-    finally:
-        live.service.pause = 0.0
+    monkeypatch.setattr(live.service, "pause", 0.1)
+    index, data = run_of_generate(live, "a question")
+    assert live.post("queue/join", index, data, "nobody").status_code == 200
+    wait_until(lambda: live.service.active == 1)
+    wait_until(lambda: live.service.active == 0)
+    assert "nobody" not in kept(live)
+    monkeypatch.setattr(live.service, "pause", 0.02)
+    late = live.send("GET", f"{API}/queue/data", params={"session_hash": "nobody"})
+    assert 'session_not_found":true' in late.text
+    unknown = live.send("GET", f"{API}/call/generate/nobody").text
+    assert "There is no such answer here" in unknown
+    assert live.event(index, data, "somebody")["success"]
     wait_until(lambda: not kept(live))
     assert kept(live).bytes == 0
 
@@ -60,16 +57,15 @@ def test_unread_answers_share_a_budget(live: Live, monkeypatch: pytest.MonkeyPat
     assert kept(live).bytes == sum(box.bytes for box in kept(live).values()) <= 3 * size
 
 
-def test_a_stream_ends_though_another_event_was_to_be_cancelled(live: Live) -> None:
+def test_a_stream_ends_though_another_event_was_to_be_cancelled(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gradio cancels by session and function, but tells the end of the event that is named."""
     index, data = run_of_generate(live, "a question")
-    live.service.pause = 0.1
-    try:
-        assert live.post("queue/join", index, data, "erring").status_code == 200
-        wait_until(lambda: live.service.active == 1)
-        cancelled = {"session_hash": "erring", "fn_index": index, "event_id": "another"}
-        assert live.send("POST", f"{API}/cancel", json=cancelled).status_code == 200
-        stream = live.send("GET", f"{API}/queue/data", params={"session_hash": "erring"})
-        assert "close_stream" in stream.text
-    finally:
-        live.service.pause = 0.0
+    monkeypatch.setattr(live.service, "pause", 0.1)
+    assert live.post("queue/join", index, data, "erring").status_code == 200
+    wait_until(lambda: live.service.active == 1)
+    cancelled = {"session_hash": "erring", "fn_index": index, "event_id": "another"}
+    assert live.send("POST", f"{API}/cancel", json=cancelled).status_code == 200
+    stream = live.send("GET", f"{API}/queue/data", params={"session_hash": "erring"})
+    assert "close_stream" in stream.text

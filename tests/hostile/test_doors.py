@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from specviz.compat import gradio_answers
 from tests.hostile.conftest import API, Live
 from tests.hostile.test_events import run_of_generate, stream
 from tests.support.waiting import wait_until
@@ -46,45 +48,44 @@ def test_an_address_is_counted_at_every_door(live: Live) -> None:
     assert len({each.session for each in found}) == 3
 
 
-def test_a_tool_call_that_is_abandoned_ends_its_run(live: Live) -> None:
+def test_a_tool_call_that_is_abandoned_ends_its_run(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """An assistant that closes the connection keeps no slot busy."""
     before = live.service.stopped
-    live.service.pause = 0.1
-    try:
-        with (
-            pytest.raises(httpx.ReadTimeout),
-            httpx.Client(base_url=live.address, timeout=httpx.Timeout(30, read=0.5)) as assistant,
-        ):
-            assistant.post(f"{API}/mcp/", json=CALL, headers=ACCEPTS)
-        wait_until(lambda: live.service.stopped == before + 1)
-    finally:
-        live.service.pause = 0.0
+    monkeypatch.setattr(live.service, "pause", 0.1)
+    with (
+        pytest.raises(httpx.ReadTimeout),
+        httpx.Client(base_url=live.address, timeout=httpx.Timeout(30, read=0.5)) as assistant,
+    ):
+        assistant.post(f"{API}/mcp/", json=CALL, headers=ACCEPTS)
+    wait_until(lambda: live.service.stopped == before + 1)
 
 
-def test_nobody_takes_a_text_away_from_somebody_else(live: Live) -> None:
-    """Who makes up sessions without reading any answer is refused in a sentence; others are served, and what runs goes on."""
+def test_nobody_takes_a_text_away_from_somebody_else(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes up sessions without reading any answer is refused in a sentence; others are served, and what runs goes on.
+
+    In all, too, only so many answers are held.
+    """
     index, data = run_of_generate(live, "Tell me a story")
     flood = {"x-forwarded-for": "198.51.100.9"}
-    live.service.pause = 0.5
+    monkeypatch.setattr(live.service, "pause", 0.5)
     shown: list[str] = []
-    try:
-        joined = {"fn_index": index, "data": data, "session_hash": "victim"}
-        assert live.send("POST", f"{API}/queue/join", json=joined, headers=PROXIED).status_code == 200
-        reader = threading.Thread(target=stream, args=(live, "victim", shown))
-        reader.start()
-        statuses = []
-        for number in range(live.service.limits.per_address + 1):
-            tiny = {"fn_index": index, "data": [], "session_hash": f"made up {number}"}
-            answer = live.send("POST", f"{API}/queue/join", json=tiny, headers=flood)
-            statuses.append(answer.status_code)
-        assert statuses == [200] * (len(statuses) - 1) + [503]
-        assert "unread" in answer.json()["detail"]
-        assert (
-            live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=PROXIED).status_code
-            == 200
-        )
-    finally:
-        live.service.pause = 0.0
+    joined = {"fn_index": index, "data": data, "session_hash": "victim"}
+    assert live.send("POST", f"{API}/queue/join", json=joined, headers=PROXIED).status_code == 200
+    reader = threading.Thread(target=stream, args=(live, "victim", shown))
+    reader.start()
+    statuses = []
+    for number in range(live.service.limits.per_address + 1):
+        tiny = {"fn_index": index, "data": [], "session_hash": f"made up {number}"}
+        answer = live.send("POST", f"{API}/queue/join", json=tiny, headers=flood)
+        statuses.append(answer.status_code)
+    assert statuses == [200] * (len(statuses) - 1) + [503]
+    assert "unread" in answer.json()["detail"]
+    hi = partial(live.send, "POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=PROXIED)
+    assert hi().status_code == 200
+    with monkeypatch.context() as patch:
+        patch.setattr(gradio_answers, "MOST_EVENTS", 1)
+        assert hi().status_code == 503
+    monkeypatch.setattr(live.service, "pause", 0.0)
     live.send("GET", f"{API}/queue/data?session_hash=made%20up%200")
     assert live.send("POST", f"{API}/queue/join", json=tiny, headers=flood).status_code == 200
     reader.join()

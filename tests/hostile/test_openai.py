@@ -102,9 +102,8 @@ def said(live: Live, body: bytes) -> socket.socket:
     target = httpx.URL(live.address)
     head = f"POST {CALLS[1]} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
     connection = socket.socket()
-    connection.setsockopt(
-        socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
-    )  # so that what is not read stays at the server
+    # So that what is not read stays at the server.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(30)
     connection.connect((target.host, target.port or 80))
     connection.sendall(head.encode() + body)
@@ -112,19 +111,18 @@ def said(live: Live, body: bytes) -> socket.socket:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_client_that_hangs_up_ends_its_run(live: Live, streams: bool) -> None:
+def test_a_client_that_hangs_up_ends_its_run(
+    live: Live, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
     """Streamed or not, and whether it has read anything or not."""
     wait_until(lambda: live.service.active == 0)
-    live.service.pause = 2.0
-    try:
-        with said(live, json.dumps(HELLO | {"stream": streams}).encode()) as connection:
-            wait_until(lambda: live.service.active == 1)
-            answer = b""
-            while streams and b"chat.completion.chunk" not in answer:
-                answer += connection.recv(4096)
-        wait_until(lambda: live.service.active == 0)
-    finally:
-        live.service.pause = 0.0
+    monkeypatch.setattr(live.service, "pause", 1.0)
+    with said(live, json.dumps(HELLO | {"stream": streams}).encode()) as connection:
+        wait_until(lambda: live.service.active == 1)
+        answer = b""
+        while streams and b"chat.completion.chunk" not in answer:
+            answer += connection.recv(4096)
+    wait_until(lambda: live.service.active == 0)
 
 
 @pytest.mark.parametrize(

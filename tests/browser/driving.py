@@ -102,25 +102,3 @@ def set_number(page: Page, name: str, value: float) -> None:
         if field.input_value() == str(value):
             return
     raise AssertionError(f"{name} does not take {value}")
-
-
-def watch(page: Page, button: str) -> None:
-    """Let the page record in `window.early`, at the first tokens, whether `button` is disabled and which animations are endless.
-
-    A fast run would be over before a question from outside came.
-    """
-    page.evaluate(
-        """button => {
-            window.early = null;
-            const before = document.querySelector("[data-testid=token]"); // of a run that was shown before
-            let cleared = before === null;
-            new MutationObserver(() => {
-                cleared ||= document.querySelector("[data-testid=token]") !== before;
-                if (!cleared || window.early !== null || document.querySelectorAll("[data-testid=token]").length <= 5) return;
-                const endless = document.getAnimations()
-                    .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity);
-                window.early = { runs: document.querySelector(button).disabled, moves: endless.map((each) => each.animationName) };
-            }).observe(document.body, { childList: true, subtree: true });
-        }""",
-        button,
-    )

@@ -37,8 +37,10 @@ _MEASURE = """({ place, texts, parts, words, prefix }) => {
     }));
   for (const part of shown) if (box(part).bottom > innerHeight + 1) faults.push('below the edge: ' + part.className);
   if (document.documentElement.scrollWidth > innerWidth) faults.push('wider than the screen');
-  const button = all('#' + prefix + 'run, #' + prefix + 'stop').filter(seen);
-  if (button.length !== 1 || box(button[0]).bottom > innerHeight) faults.push('Run or Stop is out of sight');
+  if (prefix !== null) {
+    const button = all('#' + prefix + 'run, #' + prefix + 'stop').filter(seen);
+    if (button.length !== 1 || box(button[0]).bottom > innerHeight) faults.push('Run or Stop is out of sight');
+  }
   const share = all(texts).reduce((sum, node) => sum + area(inside(box(node))), 0) / innerWidth / innerHeight;
   return { share, controls: controls.length, faults };
 }"""
@@ -50,11 +52,11 @@ class Place:
 
     Attributes:
         place: what holds its controls.
-        texts: the boxes of coloured text.
+        texts: the boxes of coloured text, or what else the place is for.
         parts: parts that must lie within the window and not overlap.
         words: further elements whose text must not be cut.
         controls: most controls.
-        prefix: of the ids of Run and Stop.
+        prefix: of the ids of Run and Stop; None where they are in a drawer.
     """
 
     place: str
@@ -62,7 +64,7 @@ class Place:
     parts: str
     words: str
     controls: int
-    prefix: str = ""
+    prefix: str | None = ""
 
 
 def faults(page: Page, place: Place, when: str) -> list[tuple[Any, ...]]:

@@ -333,7 +333,9 @@ def hold(script: Script) -> None:
     script.goes_on.clear()
 
 
-def test_enter_twice_and_a_stop_end_the_one_run_and_so_does_a_preset(page: Page, opened: Script) -> None:
+def test_enter_twice_and_a_stop_end_the_one_run_and_so_do_a_preset_and_the_way_back(
+    page: Page, opened: Script
+) -> None:
     hold(opened)
     prompt = page.locator("#compare-prompt textarea")
     prompt.press("Enter")
@@ -349,29 +351,22 @@ def test_enter_twice_and_a_stop_end_the_one_run_and_so_does_a_preset(page: Page,
     assert tokens(page, 1).count() == written
 
     opened.goes_on.clear()
-    page.click("#compare-run")
-    expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
-    preset(page, SHELF.comparisons[1]).click()
-    expect_shown(page, SHELF.comparisons[1])
-    expect(page.locator("#compare-run")).to_be_enabled()
-    assert (len(opened.compared), opened.finished) == (2, 0)
-
-
-def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened: Script) -> None:
-    preset(page, SHELF.comparisons[1]).click()
-    expect_shown(page, SHELF.comparisons[1])
-    page.wait_for_function("location.search.includes('strawberry')")
-    hold(opened)
-    page.fill("#compare-prompt textarea", "A prompt of my own")
-    page.click("#compare-run")
-    expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
-    page.wait_for_function("location.search.includes('of+my+own')")
-    page.go_back()
-    expect_shown(page, SHELF.comparisons[1])
-    expect(page.locator("#compare-run")).to_be_enabled()
-    assert opened.finished == 0
+    told = SHELF.comparisons[1]
+    for prompt in ("Ended by a preset", "Ended by the way back"):
+        page.fill("#compare-prompt textarea", prompt)
+        page.click("#compare-run")
+        expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
+        if "preset" in prompt:
+            preset(page, told).click()
+            page.wait_for_function("location.search.includes('strawberry')")
+        else:
+            page.wait_for_function("location.search.includes('way+back')")
+            page.go_back()
+        expect_shown(page, told)
+        expect(page.locator("#compare-run")).to_be_enabled()
     page.wait_for_timeout(300)
-    expect_shown(page, SHELF.comparisons[1])
+    expect_shown(page, told)
+    assert (len(opened.compared), opened.finished) == (3, 0)
 
 
 def test_a_phone_shows_one_pane_at_a_time(browser: Browser, address: str, script: Script) -> None:

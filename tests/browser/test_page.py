@@ -25,7 +25,6 @@ from tests.browser.driving import (
     set_number,
     unfold_all,
     wait_for_end,
-    watch,
 )
 from tests.browser.first_screen import Place, faults
 from tests.browser.scripted import Recorder, Script
@@ -39,6 +38,10 @@ ONE_RUN = Place(
     words="#view .sv-figures, #view .sv-verdict, #lenience .sl-keeps",
     controls=16,
 )
+ENDLESS = """() => document.getAnimations()
+    .filter((each) => each.playState === "running" && each.effect.getTiming().iterations === Infinity)
+    .map((each) => each.animationName)"""
+"""Animations that would keep the browser drawing beside the models."""
 
 
 @pytest.fixture
@@ -72,11 +75,7 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     choose(page, "draft-length", "3")
     set_number(page, "max-new-tokens", 48)
     close_settings(page)
-    watch(page, "#run")
     run(page, minutes=3)
-    early = page.evaluate("window.early")
-    assert early["runs"], "the first tokens came only when the run was over"
-    assert early["moves"] == []  # an endless animation would keep the browser drawing beside the models
     trace = parse_trace(service.runs[-1])
     assert len(trace.tokens) >= 40
     expect(tokens(page)).to_have_count(len(trace.tokens))
@@ -312,6 +311,7 @@ def test_the_text_has_the_first_screen_and_nothing_moves_before_during_and_after
         expect(tokens(page).nth(5)).to_be_visible()
         expect(page.locator("#stop")).to_be_enabled()
         wrong += faults(page, ONE_RUN, "during a run")
+        assert page.evaluate(ENDLESS) == []
     finally:
         script.goes_on.set()
     wait_for_end(page)

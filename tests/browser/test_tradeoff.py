@@ -28,12 +28,12 @@ from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from tests.browser import test_compare
-from tests.browser.driving import MINUTES, let_draw, run, set_number, violations, wait_for_end
+from tests.browser.driving import MINUTES, run, set_number, violations, wait_for_end
+from tests.browser.first_screen import Place, faults
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=32, trials=2, seed=7, timed=0)
 SIZES = ((1280, 800), (1920, 1080), (390, 844))
-CONTROLS = 12
 
 
 def interval(value: float, by: float = 0.03) -> Estimate:
@@ -155,35 +155,14 @@ def drawn(page: Page) -> list[int]:
     )
 
 
-PROBLEMS = """(controls) => {
-  const found = [], view = document.querySelector("#tradeoff-view .st-view");
-  const box = (each) => each.getBoundingClientRect();
-  const isSeen = (each) => each.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && box(each).width > 0;
-  const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
-  const crossings = (name, all) => all.forEach((a, at) => all.slice(at + 1).forEach((b) =>
-    apart(box(a), box(b)) || found.push(name + ": " + a.textContent.trim().slice(0, 30) + " lies over " + b.textContent.trim().slice(0, 30))));
-  const seen = (selector) => [...view.querySelectorAll(selector)].filter(isSeen);
-  crossings("parts", seen(".st-words > *, .st-switches > *, .st-task, .st-panel, .st-card"));
-  crossings("names", seen(".st-name"));
-  crossings("in the panel", seen(".st-chart, .st-tools > *"));
-  crossings("on the card", seen(".st-role, .st-card h3, .st-reading, .st-figures > div, .st-compared, .st-turn, .st-prompt, .st-texts > *, .st-models, .st-item > button"));
-  for (const each of seen("h2, p, button, summary, dt, dd, legend, label, blockquote")) {
-    if (each.closest(".st-heat label") === each || each.closest("dialog")) continue;
-    if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline") found.push("clipped: " + each.textContent.trim());
-    if (box(each).right > innerWidth + 1) found.push("beyond the edge: " + each.textContent.trim());
-  }
-  const panel = box(view.querySelector(".st-panel")), chart = box(view.querySelector(".st-chart"));
-  for (const each of seen(".st-svg text, .st-point")) {
-    const own = box(each);
-    if (own.left < chart.left - 2 || own.right > chart.right + 2 || own.top < chart.top - 2 || own.bottom > chart.bottom + 2) found.push("outside the chart: " + each.textContent);
-  }
-  for (const each of [panel, ...seen(".st-which, .st-heat").map(box)])
-    if (each.bottom > innerHeight) found.push("below the first screen: chart, sweep or temperature, at " + each.bottom);
-  if (document.documentElement.scrollWidth > innerWidth) found.push("wider than the screen");
-  const there = seen("button, summary, select, .st-heat").filter((each) => box(each).top < innerHeight).length + 1; // and the points
-  if (there > controls) found.push(there + " controls");
-  return found;
-}"""
+TRADEOFF = Place(
+    place="#tradeoff-view",
+    texts="#tradeoff-view .st-view",
+    parts="#tradeoff-view :is(.st-words, .st-which, .st-heat, .st-name, .st-axis)",
+    words="#tradeoff-view :is(h2, h3, p, dt, dd, figcaption)",
+    controls=14,
+    prefix=None,
+)
 
 
 def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(page: Page, address: str) -> None:
@@ -201,20 +180,9 @@ def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(page: Pag
         show_temperature(page, shown.temperatures[-1])
         expect(page.get_by_test_id("sweep-headline")).to_have_text(headlines[-1], timeout=MINUTES)
         expect(page.get_by_test_id("point-texts").locator("blockquote")).to_have_count(2, timeout=MINUTES)
-        for is_large, (width, height) in product((False, True), SIZES):
-            page.set_viewport_size({"width": width, "height": height})
-            page.evaluate(
-                """large => {
-                  document.documentElement.classList.toggle("specviz-large", large);
-                  scrollTo(0, 0);
-                }""",
-                is_large,
-            )
-            let_draw(page)
-            assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
-            found += [(shown.name, width, is_large, each) for each in page.evaluate(PROBLEMS, CONTROLS)]
+        assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
+        found += faults(page, TRADEOFF, shown.name)
         page.set_viewport_size({"width": 1280, "height": 800})
-    page.evaluate("document.documentElement.classList.remove('specviz-large')")
     assert not found, "\n".join(map(str, found))
 
 

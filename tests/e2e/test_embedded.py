@@ -54,22 +54,15 @@ def decisions(runs: list[Run]) -> list[tuple[list[int], list[bool]]]:
 
 
 def test_draft_length_does_not_change_the_text(engine: Engine) -> None:
-    """Law 2: for every method one and the same text for K = 1 and 3, for some methods also for the automatic K, 5 and 16.
-
-    Few and short texts for large K, which draft many tokens in vain; tests/unit/engine has every method with every K.
-    """
-    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=12) for method in METHODS]
+    """Law 2: for every method one and the same text for K = 1 and another K; tests/unit/engine has every method with every K."""
+    requests = [Request(prompt=PROMPTS[6], method=method, max_new_tokens=8) for method in METHODS]
     first = engine.generate([replace(request, draft_length=1) for request in requests])
     for run in first:
         assert run.text == engine.pair.tokenizer.decode(run.token_ids, skip_special_tokens=True)
-    wanted = decisions(first)
-    changes: dict[str, Any]
-    for length, count, step in ((3, 12, 1), ("auto", 8, 2), (5, 8, 3), (16, 8, 4)):
-        changes = {"draft_length": length, "max_new_tokens": count, "inspect": 2 * (length == 5)}
-        runs = engine.generate([replace(request, **changes) for request in requests[::step]])
-        assert decisions(runs) == [(ids[:count], accepted[:count]) for ids, accepted in wanted[::step]], (
-            length
-        )
+    for start, length in enumerate((3, "auto", 5, 16)):
+        own: Any = {"draft_length": length, "inspect": 2 * (length == 5)}
+        runs = engine.generate([replace(request, **own) for request in requests[start::4]])
+        assert decisions(runs) == decisions(first[start::4]), length
 
 
 def test_gumbel_coupling_writes_the_same_texts_with_any_drafter(engine: Engine) -> None:
@@ -168,7 +161,7 @@ def transformers_greedy(engine: Engine, prompts: list[list[int]], penalty: float
     ]
 
 
-@pytest.mark.parametrize(("penalty", "count"), [(1.0, 4), (1.1, 2)])
+@pytest.mark.parametrize(("penalty", "count"), [(1.0, 3), (1.1, 2)])
 def test_greedy_is_greedy(engine: Engine, penalty: float, count: int) -> None:
     """Law 5 at T = 0: lossless speculative decoding, verifier_only and transformers' greedy `generate`."""
     settings: dict[str, Any] = {"temperature": 0, "max_new_tokens": TOKENS, "repetition_penalty": penalty}

@@ -24,7 +24,7 @@ from specviz.environment import VARIABLES
 from tests.support.hub_visitor import Visitor
 from tests.support.serving import free_port
 from tests.support.stand_in_hub import Slow, StandInHub
-from tests.support.stand_in_hub.served import environment
+from tests.support.stand_in_hub.served import answers, environment
 from tests.support.tiny import tiny_pair
 from tests.support.waiting import wait_until
 
@@ -85,9 +85,7 @@ class Server:
     def answers(self) -> bool:
         """Whether it answers now."""
         assert self.process.poll() is None
-        with suppress(httpx.TransportError):
-            return httpx.get(f"{self.address}/config", timeout=5).status_code == 200
-        return False
+        return answers(self.address)
 
     def reaches(self, phase: str) -> None:
         """Wait until it is in one of `PHASES`."""

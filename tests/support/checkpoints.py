@@ -11,37 +11,25 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from specviz.models.checkpoint import QUANTISED, Checkpoint
 from specviz.models.fused import fused_model
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama": {"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64},
-    "untied": {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16},
-    "llama3": {
-        "model_type": "llama",
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 5e5,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    },
-    "qwen2": {
-        "model_type": "qwen2",
-        "hidden_size": 448,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-    },
-    "qwen3": {
-        "model_type": "qwen3",
-        "hidden_size": 320,
-        "num_attention_heads": 10,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-    },
+
+def _shape(kind: str, heads: int, groups: int, head_dim: int, **more: Any) -> dict[str, Any]:
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": head_dim}
+    return {"model_type": kind} | sizes | more
+
+
+_SCALING = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+SHAPES = {
+    "llama": _shape("llama", 6, 2, 64),
+    "untied": _shape("llama", 4, 4, 16),
+    "llama3": _shape("llama", 4, 1, 32, rope_parameters=_SCALING | {"original_max_position_embeddings": 64}),
+    "qwen2": _shape("qwen2", 14, 2, 32, hidden_size=448),
+    "qwen3": _shape("qwen3", 10, 2, 32, hidden_size=320),
 }
 """Sharing of keys by 3, 1, 4, 7 and 5 query heads; biases; norms of queries and keys; rotary scaling; both kinds of head."""
 

@@ -52,26 +52,13 @@ BAD_RULES = [
 ]
 
 
+_WORDS = "p1(v);q(v);max q;H(p1);JS;TV;a;1e6;0;top(9, p);log(;exp(;min(;(;);+;-;*;/;,;>=;<;and;or;not;nan;inf;__class__;\u0000;🌈;';{{"
+
+
 def hostile_rules(count: int) -> list[str]:
     """Texts meant to break the parser, the page or the machine; the same ones every time."""
     luck = random.Random(0)
-    words = [
-        "p1(v)",
-        "q(v)",
-        "max q",
-        "H(p1)",
-        "JS",
-        "TV",
-        "a",
-        "1e6",
-        "0",
-        "top(9, p)",
-        "log(",
-        "exp(",
-        "min(",
-    ]
-    words += ["(", ")", "+", "-", "*", "/", ",", ">=", "<", "and", "or", "not", "nan", "inf", "__class__"]
-    words += ["\u0000", "🌈", "'", "{{"]
+    words = _WORDS.split(";")
     found = [
         "(" * 300,
         "-" * 299 + "a",

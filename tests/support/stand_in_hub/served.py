@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 
+from tests.support.serving import free_port
 from tests.support.stand_in_hub.server import StandInHub
+from tests.support.waiting import wait_until
 
 SECONDS = 120
 """To wait for a server, a load or a run before a test gives up."""
@@ -30,9 +30,8 @@ def environment(hub: StandInHub, home: Path, **more: str) -> dict[str, str]:
 @contextlib.contextmanager
 def served(hub: StandInHub, home: Path, **more: str) -> Iterator[str]:
     """The address of the page, while it is served with `more` variables of the environment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
     with (home / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.stand_in_hub.shell", "serve"],
@@ -42,19 +41,16 @@ def served(hub: StandInHub, home: Path, **more: str) -> Iterator[str]:
             stderr=log,
         )
         try:
-            end = time.monotonic() + SECONDS
-            while not _answers(f"http://127.0.0.1:{port}"):
-                if process.poll() is not None or time.monotonic() > end:
-                    raise AssertionError((home / "log").read_text()[-2000:])
-                time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}"
+            wait_until(lambda: process.poll() is not None or answers(address), SECONDS)
+            assert process.poll() is None, (home / "log").read_text()[-2000:]
+            yield address
         finally:
             process.terminate()
             process.wait(30)
 
 
-def _answers(address: str) -> bool:
-    try:
+def answers(address: str) -> bool:
+    """Whether a server answers now."""
+    with contextlib.suppress(httpx.TransportError):
         return httpx.get(f"{address}/config", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
+    return False

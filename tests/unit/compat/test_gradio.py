@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from types import SimpleNamespace
-from typing import Any
 
 import gradio as gr
-import gradio.state_holder
 import pytest
 from gradio.routes import templates
 
@@ -25,12 +22,6 @@ def page() -> LastingBlocks:
     return page
 
 
-# ---- addresses and files
-
-
-# ---- a server that stays up
-
-
 def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) -> None:
     """`gr.skip()` for a `gr.HTML`; an update of its props arrives, and of other components everything."""
     with page:
@@ -41,14 +32,6 @@ def test_an_update_that_says_nothing_takes_no_props_away(page: LastingBlocks) ->
     found = asyncio.run(page.postprocess_data(block_fn, given, None))
     update = {"__type__": "update"}
     assert found == [update, update | {"value": "x"}, update | {"props": {"own": 2}}, update]
-
-
-def test_a_message_for_a_gone_session_stops_no_queue(page: LastingBlocks) -> None:
-    page._queue.send_message(SimpleNamespace(alive=True, _id="1", session_hash="gone"), Any)
-    assert "gone" not in page._queue.pending_messages_per_session
-
-
-# ---- the page in the browser
 
 
 def test_a_head_is_served_with_the_page_in_place_of_gradios_previews(page: LastingBlocks) -> None:

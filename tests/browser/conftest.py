@@ -90,6 +90,16 @@ def browser(context: BrowserContext) -> Browser:
     return context.browser
 
 
+@pytest.fixture
+def phone(browser: Browser) -> Iterator[Page]:
+    """The blank page of a phone, with touch and without motion."""
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, reduced_motion="reduce"
+    )
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture(scope="package")
 def tab(context: BrowserContext) -> Page:
     """The one tab of all tests here: a new one takes as long as a page."""

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from specviz.analysis.metrics import headline
 from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
@@ -369,12 +369,9 @@ def test_enter_twice_and_a_stop_end_the_one_run_and_so_do_a_preset_and_the_way_b
     assert (len(opened.compared), opened.finished) == (3, 0)
 
 
-def test_a_phone_shows_one_pane_at_a_time(browser: Browser, address: str, script: Script) -> None:
+def test_a_phone_shows_one_pane_at_a_time(phone: Page, address: str, script: Script) -> None:
     """By its tabs, by a swipe, and by the mark where its text parts; both reasons are one tap away."""
-    context = browser.new_context(
-        viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, reduced_motion="reduce"
-    )
-    page = context.new_page()
+    page = phone
     open_app(page, address, "compare")
     page.wait_for_function(STOPPED)
     tabs = page.locator(".sc-tab")
@@ -415,4 +412,3 @@ def test_a_phone_shows_one_pane_at_a_time(browser: Browser, address: str, script
     assert found["x"] >= 0
     assert found["x"] + found["width"] <= 390
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    context.close()

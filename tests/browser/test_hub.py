@@ -14,15 +14,6 @@ from tests.browser.driving import run, wait_for_end
 from tests.support.hub_visitor import PROMPT, SETTINGS, Visitor
 from tests.support.stand_in_hub.served import SECONDS
 
-WAIT = SECONDS * 1000
-
-
-def opened(page: Page, visitor: Visitor, tokens: int) -> None:
-    """Open the page, ready to run on the first pair."""
-    query = SETTINGS | {"tab": "generate", "prompt": PROMPT, "tokens": tokens}
-    page.goto(f"{visitor.address}?{urlencode(query)}")
-    expect(page.locator("#run")).to_be_enabled(timeout=WAIT)
-
 
 def text(page: Page) -> str:
     return "".join(page.locator("#view").get_by_test_id("token").all_text_contents())
@@ -30,7 +21,9 @@ def text(page: Page) -> str:
 
 def test_a_pair_that_cannot_be_had_is_grey_says_why_and_does_not_run(visitor: Visitor, page: Page) -> None:
     """A gated pair, where nobody is logged in: nothing is downloaded, and the run before stays."""
-    opened(page, visitor, tokens=8)
+    query = SETTINGS | {"tab": "generate", "prompt": PROMPT, "tokens": 8}
+    page.goto(f"{visitor.address}?{urlencode(query)}")
+    expect(page.locator("#run")).to_be_enabled(timeout=1000 * SECONDS)
     run(page, minutes=SECONDS / 60)
     before = text(page)
     title = PAIRS["gemma2"].title

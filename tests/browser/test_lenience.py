@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, ViewportSize, expect
+from playwright.sync_api import FloatRect, Locator, Page, Route, expect
 
 from specviz.analysis.sweep.scale import FLAT, recorded_scales
 from specviz.app.components.lenience_track import LenienceTrack, lenience_value
@@ -215,12 +215,8 @@ def test_words_are_shown_only_where_they_were_measured(page: Page, track: Locato
     assert position(track) == pytest.approx(0.8)
 
 
-def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser) -> None:
-    context = browser.new_context(
-        viewport=ViewportSize(width=390, height=844), has_touch=True, is_mobile=True, device_scale_factor=2
-    )
-    page = context.new_page()
-    track = open_track(page)
+def test_a_finger_moves_it_and_the_page_still_scrolls(phone: Page) -> None:
+    page, track = phone, open_track(phone)
     place = box(track.locator(".sl-track"))
     page.touchscreen.tap(place["x"] + 0.75 * place["width"], place["y"] + place["height"] / 2)
     page.wait_for_function("document.querySelector('.sl-range').valueAsNumber > 0.7")
@@ -229,7 +225,6 @@ def test_a_finger_moves_it_and_the_page_still_scrolls(browser: Browser) -> None:
     assert slider(track).evaluate("(node) => getComputedStyle(node).touchAction") == "pan-y"
     assert box(slider(track))["height"] >= 24
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    context.close()
 
 
 def test_a_scale_is_invertible_and_even_in_the_acceptance_rate(page: Page) -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from specviz.schema.trace import parse_trace
 from tests.browser.bare import open_trace_view, update
@@ -123,17 +123,6 @@ def test_clicking_a_token_or_its_brick_selects_it(page: Page) -> None:
     assert page.evaluate("selected") == [[index, WHOLE.tokens[index]["text"]] for index in (3, wanted)]
 
 
-def test_white_space_and_pieces_of_characters_keep_a_node_of_their_own(page: Page) -> None:
-    texts = ["a", "\n\n", " ", "", "🌈", "b.\n", "\t"]
-    open_trace_view(page, make_trace(texts).value)
-    tokens = page.get_by_test_id("token")
-    assert tokens.evaluate_all("nodes => nodes.map(node => node.textContent)") == [*texts, ""]
-    widths = tokens.evaluate_all("nodes => nodes.map(node => node.getBoundingClientRect().width)")
-    assert min(widths) > 2
-    assert tokens.nth(1).evaluate("node => node.getClientRects().length") >= 2
-    expect(tokens.nth(7)).to_have_attribute("data-label", "<|im_end|>")
-
-
 def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(page: Page) -> None:
     """Law 7: what another run wrote, and what a person chose, are no decisions of this run; both are untrusted text."""
     continues = {"prompt": "p", "text": HOSTILE[0], "tokens": 9, "chosen": 5, "chosen_text": " a <b>time"}
@@ -174,7 +163,10 @@ def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(page: Page
 
 
 def test_how_a_token_is_drawn(page: Page) -> None:
-    """Origins differ by more than colour; white space at the ends is not coloured; code has a fixed width."""
+    """Origins differ by more than colour; white space at the ends is not coloured; code has a fixed width.
+
+    White space and pieces of characters keep a node of their own.
+    """
     open_trace_view(page, WHOLE.value)
     look = "node => [getComputedStyle(node).fontWeight, getComputedStyle(node).boxShadow]"
     text = page.get_by_test_id("text")
@@ -191,6 +183,14 @@ def test_how_a_token_is_drawn(page: Page) -> None:
         "nodes => nodes.map(node => node.classList.contains('is-code'))"
     )
     assert code[: len(texts)] == [*[False] * 4, *[True] * 4, False]
+    texts = ["a", "\n\n", " ", "", "🌈", "b.\n", "\t"]
+    update(page, make_trace(texts).value)
+    tokens = page.get_by_test_id("token")
+    assert tokens.evaluate_all("nodes => nodes.map(node => node.textContent)") == [*texts, ""]
+    widths = tokens.evaluate_all("nodes => nodes.map(node => node.getBoundingClientRect().width)")
+    assert min(widths) > 2
+    assert tokens.nth(1).evaluate("node => node.getClientRects().length") >= 2
+    expect(tokens.nth(7)).to_have_attribute("data-label", "<|im_end|>")
 
 
 def test_an_unfinished_line_waits_and_a_broken_one_is_left_out_and_counted(page: Page) -> None:
@@ -397,45 +397,40 @@ def test_the_chart_is_drawn_to_the_measured_times_and_the_latest_sixteen_proposa
 
 
 def test_on_a_phone_the_inspector_is_a_sheet_that_tap_opens_and_swipe_back_and_escape_close(
-    browser: Browser,
+    phone: Page,
 ) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    try:
-        page = context.new_page()
-        open_trace_view(page, WHOLE.value)
-        sheet, token = page.get_by_test_id("inspector"), page.get_by_test_id("token").nth(4)
+    open_trace_view(phone, WHOLE.value)
+    sheet, token = phone.get_by_test_id("inspector"), phone.get_by_test_id("token").nth(4)
+    expect(sheet).to_be_hidden()
+
+    def tap() -> None:
+        token.tap()
+        expect(sheet).to_be_visible()
+        box = sheet.bounding_box()
+        assert box["y"] + box["height"] <= 845
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+    def swipe() -> None:
+        phone.evaluate(
+            """() => {
+                const sheet = document.querySelector("[data-testid=inspector]");
+                const touch = (type, y) => sheet.dispatchEvent(new TouchEvent(type, { bubbles: true,
+                    touches: type === "touchend" ? [] : [new Touch({ identifier: 1, target: sheet, clientX: 200, clientY: y })],
+                    changedTouches: [new Touch({ identifier: 1, target: sheet, clientX: 200, clientY: y })] }));
+                touch("touchstart", 400); touch("touchmove", 480); touch("touchend", 540);
+            }"""
+        )
+
+    for close in (
+        lambda: phone.locator(".sv-close").tap(),
+        lambda: phone.keyboard.press("Escape"),
+        lambda: phone.go_back(),
+        swipe,
+    ):
+        tap()
+        close()
         expect(sheet).to_be_hidden()
-
-        def tap() -> None:
-            token.tap()
-            expect(sheet).to_be_visible()
-            box = sheet.bounding_box()
-            assert box["y"] + box["height"] <= 845
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-        def swipe() -> None:
-            page.evaluate(
-                """() => {
-                    const sheet = document.querySelector("[data-testid=inspector]");
-                    const touch = (type, y) => sheet.dispatchEvent(new TouchEvent(type, { bubbles: true,
-                        touches: type === "touchend" ? [] : [new Touch({ identifier: 1, target: sheet, clientX: 200, clientY: y })],
-                        changedTouches: [new Touch({ identifier: 1, target: sheet, clientX: 200, clientY: y })] }));
-                    touch("touchstart", 400); touch("touchmove", 480); touch("touchend", 540);
-                }"""
-            )
-
-        for close in (
-            lambda: page.locator(".sv-close").tap(),
-            lambda: page.keyboard.press("Escape"),
-            lambda: page.go_back(),
-            swipe,
-        ):
-            tap()
-            close()
-            expect(sheet).to_be_hidden()
-            expect(page.locator("[aria-selected=true]")).to_have_count(0)
-    finally:
-        context.close()
+        expect(phone.locator("[aria-selected=true]")).to_have_count(0)
 
 
 def test_a_run_stays_while_another_waits_and_a_finished_one_says_how_many_ran_beside_it(page: Page) -> None:

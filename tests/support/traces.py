@@ -170,7 +170,6 @@ def make_trace(
     draft_length: int = 5,
     inspect: int = 10,
     seed: int = 0,
-    prompt: str = PROMPT,
     eos: str | None = "<|im_end|>",
     stop_reason: str | None = "eos",
 ) -> Trace:
@@ -179,7 +178,7 @@ def make_trace(
     `stop_reason` None leaves the run unfinished: no last line.
     """
     luck, todo = random.Random(seed), [*(story_tokens() if texts is None else texts), *([""] if eos else [])]
-    settings = {"lenience": lenience, "prompt": prompt, "inspect": inspect, "draft_length": draft_length}
+    settings = {"lenience": lenience, "inspect": inspect, "draft_length": draft_length}
     others = alternatives(method, lenience, inspect)
     trace = Trace([line(run_entry(method, **settings, alternatives=others))])
     while len(trace.tokens) < len(todo):

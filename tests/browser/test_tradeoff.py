@@ -33,7 +33,6 @@ from tests.browser.first_screen import Place, faults
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
 PLAN = SweepGrid(temperatures=(0.0, 0.5), limit=32, trials=2, seed=7, timed=0)
-SIZES = ((1280, 800), (1920, 1080), (390, 844))
 
 
 def interval(value: float, by: float = 0.03) -> Estimate:
@@ -413,8 +412,8 @@ def test_on_a_phone_a_point_opens_as_a_sheet_and_nothing_bars_the_way(page: Page
     """By touch or keyboard; no serious violation in either theme, with the sheet and with each menu open."""
     card, found = page.get_by_test_id("point-card"), []
     for theme, (width, height), seen in (
-        ("light", SIZES[0], ("axes",)),
-        ("dark", SIZES[2], ("more",)),
+        ("light", (1280, 800), ("axes",)),
+        ("dark", (390, 844), ("more",)),
     ):
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", theme == "dark")

@@ -33,7 +33,6 @@ SECONDS = 300
 PHASES = {
     "fetching from the index": "Downloading",
     "fetching from the hub": "Downloading",
-    "compiling": "Reading the compiled loops",
     "writing": "is ready",
 }
 """The words in a server's log when the phase begins."""
@@ -169,7 +168,10 @@ def start(hub: StandInHub, tmp_path: Path, cache: Path) -> Iterator[Start]:
 def test_neither_a_signal_nor_a_kill_leaves_a_child_or_anything_that_is_believed(
     hub: StandInHub, start: Start, tmp_path: Path, cache: Path
 ) -> None:
-    """In every phase. The next server deletes what was half downloaded, and works; a signal is no error."""
+    """While it downloads or writes. The next server deletes what was half downloaded, and works; a signal is no error.
+
+    tests/unit/compat/test_numba.py has compiled loops that are damaged.
+    """
 
     def half_downloaded() -> list[Path]:
         return [*cache.rglob("*partial-*"), *tmp_path.rglob("*.incomplete")]
@@ -183,7 +185,6 @@ def test_neither_a_signal_nor_a_kill_leaves_a_child_or_anything_that_is_believed
             assert not re.search("Traceback|ERROR", server.log.read_text())
 
     with hub.plays(Slow(100_000), "*", "*.safetensors"):
-        end("own", "compiling", signal.SIGKILL)
         end("gpt2", "fetching from the hub", signal.SIGKILL)
         end("embedded", "fetching from the index", signal.SIGKILL)
         left = half_downloaded()

@@ -65,6 +65,10 @@ class Backend:
         """The sum of each row, [..., 1]."""
         return total(values)
 
+    def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+        """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly 0 where no token is."""
+        return total(indicator(torch.lt, score, threshold) * weights)
+
     def excess(self, left: Tensor, right: Tensor) -> Tensor:
         """The sum of max(0, left - right): [..., 1]."""
         return self.total((left - right).clamp_min_(0))

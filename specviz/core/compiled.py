@@ -76,6 +76,13 @@ class CompiledBackend(Backend):
         self._loops.total(_rows(values), out.reshape(-1))
         return torch.from_numpy(out)
 
+    def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+        """See `Backend.mass_below`."""
+        out = np.empty(threshold.shape, np.float32)
+        limits = _numbers(threshold, threshold.shape)
+        self._loops.mass_below(_rows(score), limits, _rows(weights), out.reshape(-1))
+        return torch.from_numpy(out)
+
 
 def _rows(values: Tensor) -> np.ndarray:
     """The rows [n, V] of `values` [..., V], without a copy if they are contiguous."""

@@ -37,6 +37,7 @@ class Distributions:
         Logits may be None if everything that is computed from them is known.
         """
         self.backend = backend
+        self._where: Positions | None = None  # the positions at which the logits are read
         self._logits = {"q": drafter_logits, "p": verifier_logits}
         self._sampling, self._greedy_drafts = SamplingParameters(*sampling), greedy_drafts
         plain = (
@@ -69,20 +70,22 @@ class Distributions:
     def _distribution(self, model: str, sampling: SamplingParameters) -> Tensor:
         logits = self._logits[model]
         assert logits is not None
+        logits = logits if self._where is None else rows_at(logits, self._where)
         return distribution(logits, *sampling, backend=self.backend)
 
     def select(self, where: Positions) -> Distributions:
         """These distributions at some positions only, [n, V]; q1 and p1 are computed there on demand, unless they are known already."""
-        drafter, verifier = (None if each is None else each[where] for each in self._logits.values())
         known = {name for name, each in self._logits.items() if each is not None} | self.__dict__.keys()
-        return Distributions(
-            drafter,
-            verifier,
+        found = Distributions(
+            self._logits["q"],
+            self._logits["p"],
             *self._sampling,
             backend=self.backend,
             greedy_drafts=self._greedy_drafts,
-            **{name: getattr(self, name)[where] for name in known & {"q", "p", "q1", "p1"}},
+            **{name: rows_at(getattr(self, name), where) for name in known & {"q", "p", "q1", "p1"}},
         )
+        found._where = where
+        return found
 
     def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:
         """The value [...] that a `Node.key` stands for at each position, where the draft tokens are `tokens` [...]."""
@@ -109,6 +112,13 @@ class Distributions:
         if name == "top":
             return self.backend.leading(values, min(count, values.shape[-1]))[0][..., -1:]
         return values.amax(-1, keepdim=True) if name == "max" else entropy(values)
+
+
+def rows_at(values: Tensor, where: Positions) -> Tensor:
+    """Rows [n, V] of `values` [..., V] at some positions. On a CPU, copying whole rows takes a third of the time of torch's indexing."""
+    if not values.is_cpu or not len(where[0]):
+        return values[where]
+    return torch.stack([values[each] for each in zip(*(index.tolist() for index in where), strict=True)])
 
 
 def entropy(values: Tensor) -> Tensor:

@@ -272,6 +272,20 @@ def total(values: Array, out: Array) -> None:
         out[i] = found
 
 
+@_compile("void(f4[:,::1], f8[::1], f4[:,::1], f4[::1])")
+def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> None:
+    """The weight [n] of tokens whose score [n, V] is below a threshold [n]."""
+    part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
+    for i in range(len(weights)):
+        threshold, found = _f4(thresholds[i]), 0.0
+        for start in range(0, weights.shape[1], BLOCK):
+            block, own = array_part(scores[i], start, BLOCK), array_part(weights[i], start, BLOCK)
+            for j in range(own.size):
+                part[j] = own[j] if block[j] < threshold else _ZERO
+            found += _block_sum(array_part(part, 0, own.size), lanes)
+        out[i] = found
+
+
 @_compile("void(f4[:,::1], f4[:,::1], i8[:,::1])")
 def leading(values: Array, most: Array, tokens: Array) -> None:
     """The k largest positive values [n, k] of `values` [n, V] and their tokens, descending, equal ones by token; 0 where there are fewer than k."""

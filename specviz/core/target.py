@@ -82,9 +82,10 @@ class Target:
             return Target(method, distributions, lenience)
         score, threshold = method.rule(distributions, column(lenience))
         threshold = threshold.expand(*score.shape[:-1], 1)
-        deferred = indicator(torch.lt, score, threshold)
-        if score.shape[-1] > 1:
-            deferred = distributions.backend.total(deferred * distributions.q)
+        if score.shape[-1] == 1:
+            deferred = indicator(torch.lt, score, threshold)
+        else:
+            deferred = distributions.backend.mass_below(score, threshold, distributions.q)
         return Target(method, distributions, lenience, Deferral(score, threshold, deferred))
 
     @property

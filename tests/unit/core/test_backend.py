@@ -103,6 +103,7 @@ def test_leading(vocabulary: int) -> None:
 def test_total(vocabulary: int) -> None:
     values = rows(vocabulary, 4, 2)
     assert near(COMPILED.total(values), TORCH.total(values))
+    assert not COMPILED.mass_below(values, torch.zeros(4, 2, 1), values).any()
 
 
 VERBS: dict[str, Callable[[Backend, Tensor], Tensor]] = {

@@ -68,17 +68,20 @@ class Distributions:
         return self.p if self._plain else self._distribution("p", SamplingParameters())
 
     def _distribution(self, model: str, sampling: SamplingParameters) -> Tensor:
-        logits = self._logits[model]
+        logits = self._read_logits(model)
         assert logits is not None
-        logits = logits if self._where is None else rows_at(logits, self._where)
         return distribution(logits, *sampling, backend=self.backend)
+
+    def _read_logits(self, model: str) -> Tensor | None:
+        logits = self._logits[model]
+        return logits if logits is None or self._where is None else rows_at(logits, self._where)
 
     def select(self, where: Positions) -> Distributions:
         """These distributions at some positions only, [n, V]; q1 and p1 are computed there on demand, unless they are known already."""
         known = {name for name, each in self._logits.items() if each is not None} | self.__dict__.keys()
         found = Distributions(
-            self._logits["q"],
-            self._logits["p"],
+            self._read_logits("q"),
+            self._read_logits("p"),
             *self._sampling,
             backend=self.backend,
             greedy_drafts=self._greedy_drafts,

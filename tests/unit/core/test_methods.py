@@ -206,6 +206,8 @@ def test_what_is_asked_of_tokens_and_of_places_is_what_the_whole_says(name: str)
         ruling = Target.of(METHODS[name], Distributions(drafter, verifier, 0.8), lenience)
         chosen = torch.tensor([1, 0]), torch.tensor([1, 0])
         taken = ruling.select(chosen)
+        again = taken.select((torch.tensor([1, 0]),)).distributions
+        assert torch.equal(again.q1, ruling.distributions.q1[chosen].flip(0))
         some = tokens[chosen]
         assert torch.equal(ruling.pi(tokens[..., None]), ruling.pi().gather(-1, tokens[..., None]))
         assert torch.equal(taken.acceptance(some), ruling.acceptance(tokens)[chosen])

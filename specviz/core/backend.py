@@ -49,6 +49,11 @@ class Backend:
         # Only NaN gets beyond the last token; it is reported after the round.
         return found.clamp_max(weights.shape[-1] - 1)
 
+    def draw_residual(self, weights: Tensor, q: Tensor, uniform: Tensor) -> Tensor:
+        """As `draw`, from max(0, weights - q), or from `weights` where that has no mass, which only rounding can cause."""
+        residual = (weights - q).clamp_min_(0)
+        return self.draw(residual + weights * (total(residual) <= 0), uniform)
+
     # ---- the largest values
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:

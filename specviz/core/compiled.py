@@ -63,6 +63,13 @@ class CompiledBackend(Backend):
         self._loops.draw(_rows(weights), _numbers(uniform, tokens.shape), tokens.reshape(-1))
         return torch.from_numpy(tokens)
 
+    def draw_residual(self, weights: Tensor, q: Tensor, uniform: Tensor) -> Tensor:
+        """See `Backend.draw_residual`."""
+        tokens = np.empty(weights.shape[:-1], np.int64)
+        uniforms = _numbers(uniform, tokens.shape)
+        self._loops.draw_residual(_rows(weights), _rows(q), uniforms, tokens.reshape(-1))
+        return torch.from_numpy(tokens)
+
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """See `Backend.leading`; equal values are in the order of their tokens."""
         shape = (*values.shape[:-1], count)
@@ -86,7 +93,7 @@ class CompiledBackend(Backend):
 
 def _rows(values: Tensor) -> np.ndarray:
     """The rows [n, V] of `values` [..., V], without a copy if they are contiguous."""
-    return values.contiguous().view(-1, values.shape[-1]).numpy()
+    return np.ascontiguousarray(values.numpy().reshape(-1, values.shape[-1]))
 
 
 def _numbers(setting: float | Tensor, lead: tuple[int, ...]) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.core.distributions import Distributions
 from specviz.core.expression.solve import Readings, at_lenience, value_of
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
@@ -62,7 +63,7 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
             found["deferred", method.name] = deferral.deferred.squeeze(-1)
         if method.critical_lenience and ("crossing", score) not in found:
             # The token is rejected once the threshold falls to this score.
-            found["crossing", score] = _crossing(getattr(b, score[1]), b.q, share, found[score])
+            found["crossing", score] = _crossing(b, score[1], share, found[score])
     if own.deferral is not None and own.deferral.judges_tokens:
         # The largest score that is not trusted, and the smallest that is.
         score, below = own.deferral.score, own.deferral.score < own.deferral.threshold
@@ -71,14 +72,14 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
     return found
 
 
-def _crossing(score: Tensor, weights: Tensor, share: Tensor, own: Tensor) -> Tensor:
-    """The smallest score [n] above `own` [n] such that the weights of all scores up to it exceed `share` [n], float64.
+def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tensor:
+    """The smallest score [n] above `own` [n] such that the mass of q on all scores up to it exceeds `share` [n], float64.
 
-    −inf where the weights of scores up to `own` already exceed it, inf where all weights together do not. `score` and `weights` are
-    [n, V], and not negative.
+    −inf where the mass on scores up to `own` already exceeds it, inf where all of q does not. `scores` names the distribution of `b`, [n, V].
     """
-    above = score > own[:, None]
-    below = weights.double().masked_fill(above, 0).sum(-1)
+    score, weights = getattr(b, scores), b.q
+    above, least = score > own[:, None], torch.nextafter(own, torch.full_like(own, math.inf))
+    below = b.backend.mass_below(score, least[:, None], weights).double()[:, 0]
     if score.is_cpu:  # Few tokens score higher. Finding them on a GPU would make the host wait.
         some = above.any(0).nonzero()[:, 0]
         score, weights, above = score[:, some], weights[:, some], above[:, some]

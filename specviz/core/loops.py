@@ -261,6 +261,23 @@ def draw(weights: Array, uniform: Array, tokens: Array) -> None:
         tokens[i] = _draw(weights[i], blocks, uniform[i])
 
 
+@_compile("void(f4[:,::1], f4[:,::1], f8[::1], i8[::1])")
+def draw_residual(weights: Array, q: Array, uniform: Array, tokens: Array) -> None:
+    """As `draw`, from max(0, weights - q) [n, V], or from `weights` where that has no mass."""
+    size = weights.shape[1]
+    residual, lanes, blocks = np.empty(size, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
+    for i in range(len(weights)):
+        more, less = weights[i], q[i]
+        for j in range(size):
+            rest = more[j] - less[j]
+            residual[j] = _ZERO if rest < 0 else rest
+        if _cumulate(residual, blocks, lanes) <= 0:
+            for j in range(size):
+                residual[j] = more[j]
+            _cumulate(residual, blocks, lanes)
+        tokens[i] = _draw(residual, blocks, uniform[i])
+
+
 @_compile("void(f4[:,::1], f4[::1])")
 def total(values: Array, out: Array) -> None:
     """The sum [n] of `values` [n, V]."""

@@ -89,8 +89,13 @@ def column(setting: Number) -> Number:
 def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
     """A setting as a tensor. Rounded only here, so that one number for all rows gives the same bits as one per row."""
     if isinstance(setting, Tensor):
-        return setting.to(device, dtype)
-    return torch.full((), setting, dtype=dtype, device=device)  # a copy would make the host wait for a GPU
+        return setting if (setting.device, setting.dtype) == (device, dtype) else setting.to(device, dtype)
+    return _constant(setting, device, dtype)
+
+
+@lru_cache(1024)
+def _constant(value: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)  # a copy would make the host wait for a GPU
 
 
 @lru_cache

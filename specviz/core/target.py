@@ -226,9 +226,8 @@ class Target:
 
         From the mixture if the residual has no mass, which only rounding can cause.
         """
-        weights = self._mixture(rejected)
-        residual = (weights - self.distributions.q).clamp_min_(0)
-        return self.distributions.backend.draw(residual + weights * (total(residual) <= 0), uniform)
+        both = self.distributions
+        return both.backend.draw_residual(self._mixture(rejected), both.q, uniform)
 
     # ---- the verdict
 

@@ -17,7 +17,7 @@ from specviz.engine import inputs
 from specviz.engine.plan import Plan
 from specviz.runtime.runner import Drafting, Runner
 
-THRESHOLD = 0.3
+THRESHOLD = 0.2
 """A draft whose length is left to the engine ends after a token of lower confidence."""
 
 
@@ -73,8 +73,10 @@ def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -
     # What is found in the text stays one-hot, whatever is penalised or truncated.
     if is_fused or plan.found is not None:
         lengths, q, logits = drafter.draft(given)
-        return Drafted(lengths, inputs.on(device, lengths), given.tokens, q, logits).to(target)
-    return _by_steps(given, plan, sampling, drafter, backend).to(target)
+        drafted = Drafted(lengths, inputs.on(device, lengths), given.tokens, q, logits)
+    else:
+        drafted = _by_steps(given, plan, sampling, drafter, backend)
+    return drafted if device == target else drafted.to(target)
 
 
 def _by_steps(

@@ -17,7 +17,8 @@ from specviz.engine.sequence import Sequence
 
 def on(device: torch.device, values: Any) -> Tensor:
     """Numbers as a tensor on a device, for which the host does not wait."""
-    return torch.as_tensor(values).to(device, non_blocking=True)
+    found = torch.as_tensor(values)
+    return found if device.type == "cpu" else found.to(device, non_blocking=True)
 
 
 def uniforms(device: torch.device, sequences: list[Sequence], kind: int, count: int) -> Tensor:

@@ -168,7 +168,7 @@ def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
     """
     tensors = [tensor for named in groups for tensor in named.values()]
     if all(each.is_cpu for each in tensors):
-        lists = (each.numpy().tolist() for each in tensors)
+        lists = (each.tolist() for each in tensors)
     else:
         packed = torch.cat([tensor.double().flatten() for tensor in tensors]).cpu()
         parts = zip(packed.split([tensor.numel() for tensor in tensors]), tensors, strict=True)

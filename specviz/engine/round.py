@@ -68,25 +68,25 @@ def verify(plan: Plan, verifier: Runner, drafted: Drafted | None) -> Tensor:
     """Logits [B, K, V] at the positions of the round, in the order of the verifier's slots; K is 1 if no sequence drafts."""
     sequences, device = list(plan.verifier_slots), verifier.device
     lengths = [1] * len(sequences)
-    tokens = inputs.on(device, [each.ids[-1:] for each in sequences])
     drafting = [each for each in sequences if each in plan.drafter_slots]
-    if drafted is not None and drafting:
-        own = [plan.verifier_slots[each] for each in drafting]
-        slots = [plan.drafter_slots[each] for each in drafting]
+    own, slots = ([each[one] for one in drafting] for each in (plan.verifier_slots, plan.drafter_slots))
+    if drafted is not None:
         for slot, its in zip(own, slots, strict=True):
             lengths[slot] = drafted.lengths[its]
-        tokens = tokens.repeat(1, max(lengths))
-        tokens[inputs.rows(device, own)] = drafted.tokens[inputs.rows(device, slots), : max(lengths)]
-    width = steps(max(lengths), device)
-    positions = [each.position for each in sequences]
+    width, positions = np.arange(max(lengths)), [each.position for each in sequences]
+    tokens = inputs.on(device, np.array([each.ids[-1:] * len(width) for each in sequences]))
+    if drafted is not None and drafting:
+        tokens[inputs.rows(device, own)] = drafted.tokens[inputs.rows(device, slots), : len(width)]
+    valid = width < np.array(lengths)[:, None]
     logits = verifier.forward(
         tokens,
-        inputs.on(device, positions)[:, None] + width,
+        inputs.on(device, np.add.outer(positions, width)),
         visible=max(map(sum, zip(positions, lengths, strict=True))),
-        valid=width < inputs.on(device, lengths)[:, None] if min(lengths) < max(lengths) else None,
+        valid=None if valid.all() else inputs.on(device, valid),
         transient=True,
     )
-    logits = penalise(logits, inputs.penalty(device, sequences), tokens[:, 1:], width[None])
+    if (penalty := inputs.penalty(device, sequences)) is not None:
+        logits = penalise(logits, penalty, tokens[:, 1:], steps(len(width), device)[None])
     return ban(logits, inputs.banned(device, sequences))
 
 

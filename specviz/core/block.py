@@ -26,7 +26,8 @@ def kept(q: Tensor, p: Tensor, tokens: Tensor, uniforms: Tensor) -> Tensor:
 
 def acceptance(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
     """Acceptance probability [..., K] of each prefix of the block: the paper's h. Arguments as in `kept`."""
-    weights, mass = _weights(q, p, tokens), residuals(q, p, tokens).sum(-1)
+    weights = _weights(q, p, tokens)
+    mass = _residuals(weights, q, p).sum(-1)
     whole = mass + 1 - weights[..., :-1]
     # 0/0 where p is q and the weight 1: the next draft token is surely accepted, and so is this prefix.
     inner = torch.where(whole > 0, mass / whole, 1.0)
@@ -35,7 +36,11 @@ def acceptance(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
 
 def residuals(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
     """Residuals [..., K, V], not normalised: the next token is drawn from the i-th if exactly i are kept. Arguments as in `kept`."""
-    return (_weights(q, p, tokens)[..., :-1, None] * p).sub_(q).clamp_min_(0)
+    return _residuals(_weights(q, p, tokens), q, p)
+
+
+def _residuals(weights: Tensor, q: Tensor, p: Tensor) -> Tensor:
+    return (weights[..., :-1, None] * p).sub_(q).clamp_min_(0)
 
 
 def _weights(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,7 +48,7 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
 
 
 def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
-    """The numbers that `what_if` reads at positions with draft tokens `tokens` [...] and `coins` [...], by key: [...] each, `nearest` [..., 2]."""
+    """The numbers that `what_if` reads at positions with draft tokens `tokens` [...] and `coins` [...], by key: [...] each."""
     b = own.distributions
     found: dict[Any, Tensor] = {key: b.reading(key, tokens) for key in _keys(own.method)}
     least = torch.finfo(torch.float64).tiny
@@ -67,8 +68,8 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
     if own.deferral is not None and own.deferral.judges_tokens:
         # The largest score that is not trusted, and the smallest that is.
         score, below = own.deferral.score, own.deferral.score < own.deferral.threshold
-        ends = score.where(below, -math.inf).amax(-1), score.where(~below, math.inf).amin(-1)
-        found["nearest"] = torch.stack(ends, -1)
+        found["untrusted"] = score.where(below, -math.inf).amax(-1)
+        found["trusted"] = score.where(~below, math.inf).amin(-1)
     return found
 
 
@@ -78,11 +79,12 @@ def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tens
     −inf where the mass on scores up to `own` already exceeds it, inf where all of q does not. `scores` names the distribution of `b`, [n, V].
     """
     score, weights = getattr(b, scores), b.q
-    above, least = score > own[:, None], torch.nextafter(own, torch.full_like(own, math.inf))
+    least = torch.nextafter(own, torch.full_like(own, math.inf))
     below = b.backend.mass_below(score, least[:, None], weights).double()[:, 0]
     if score.is_cpu:  # Few tokens score higher. Finding them on a GPU would make the host wait.
-        some = above.any(0).nonzero()[:, 0]
-        score, weights, above = score[:, some], weights[:, some], above[:, some]
+        some = torch.from_numpy(np.flatnonzero((score.numpy() > own.numpy()[:, None]).any(0)))
+        score, weights = score[:, some], weights[:, some]
+    above = score > own[:, None]
     order = score.masked_fill(~above, -math.inf).sort(-1)
     mass = weights.double().masked_fill(~above, 0).gather(-1, order.indices).cumsum(-1) + below[:, None]
     crossed = torch.nn.functional.pad(order.values.double(), (0, 1), value=math.inf)
@@ -169,12 +171,12 @@ def same_residual(method: Method, read: Readings, lenience: float) -> list[float
     A token rule draws the same one as long as it trusts the same set of tokens. Where that range is unknown, or the share of p
     depends on the lenience, both ends are the run's lenience.
     """
-    judges_tokens = "nearest" in read
+    judges_tokens = "trusted" in read
     if not method.has_lenience or not (judges_tokens or method.share):
         return None
     if not judges_tokens or method.critical_lenience is None:
         return [lenience, lenience]
     low, high = method.lenience_range
-    ends = (min(max(method.critical_lenience(read, end), low), high) for end in reversed(read["nearest"]))
+    ends = (min(max(method.critical_lenience(read, end), low), high) for end in (read["trusted"], read["untrusted"]))
     most = sys.float_info.max  # a record holds no infinity
     return [min(max(end, -most), most) + 0.0 for end in ends]

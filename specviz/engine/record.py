@@ -126,7 +126,7 @@ def _inspection(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         found |= {f"top_{name}": probabilities, f"top_{name}_ids": ids}
     if tokens is not None and decision.verdict is not None:
         read = readings(part, tokens[where], decision.coins[where])
-        found |= {("read", key): each for key, each in read.items()}
+        found["read", *read] = torch.stack([*read.values()], -1)
     shape = decision.coins.shape
     return {
         name: each.new_zeros(*shape, *each.shape[1:]).index_put_(where, each) for name, each in found.items()
@@ -299,7 +299,8 @@ class _Readout:
 
     def _what_if(self, step: int, acceptance: float, coin: float, accepted: bool) -> WhatIf:
         method = self._sequence.method
-        read = {name[1]: of_steps[step] for name, of_steps in self._values.items() if name[0] == "read"}
+        [(keys, of_steps)] = ((name[1:], found) for name, found in self._values.items() if name[0] == "read")
+        read = dict(zip(keys, of_steps[step], strict=True))
         others, flips = what_if(method, read, acceptance, coin)
         same = None if accepted else same_residual(method, read, self._sequence.lenience)
         return WhatIf(others, flips, same)

@@ -133,9 +133,8 @@ class Sequence:
 
     def next_uniforms(self, kind: int, count: int) -> np.ndarray:
         """Uniforms of one kind (`sampling.DRAFT`, …) at its next `count` positions; zeros past its end."""
-        found, own = np.zeros(count), self.coins[len(self.ids) :][:count, kind]
-        found[: len(own)] = own
-        return found
+        own = self.coins[len(self.ids) :][:count, kind]
+        return own if len(own) == count else np.append(own, np.zeros(count - len(own)))
 
     @property
     def tokens_left(self) -> int:

@@ -87,6 +87,10 @@ def test_draw(vocabulary: int) -> None:
     found = COMPILED.draw(weights, coins(400))
     assert torch.equal(found, TORCH.draw(weights, coins(400)))
     assert (weights.gather(1, found[:, None]) > 0).all()
+    mixture = rows(vocabulary, 400, seed=1)
+    mixture[:9] = weights[:9] / 2  # no residual is left
+    found = COMPILED.draw_residual(mixture, weights, coins(400))
+    assert torch.equal(found, TORCH.draw_residual(mixture, weights, coins(400)))
 
 
 @each_vocabulary
@@ -109,6 +113,7 @@ def test_total(vocabulary: int) -> None:
 VERBS: dict[str, Callable[[Backend, Tensor], Tensor]] = {
     "softmax": lambda backend, q: backend.softmax(q, 0.7),
     "draw": lambda backend, q: backend.draw(q, torch.tensor(0.4).double()),
+    "draw_residual": lambda backend, q: backend.draw_residual(q, q.flip(-1), torch.tensor(0.4).double()),
     "leading": lambda backend, q: backend.leading(q, 3)[1],
     "total": lambda backend, q: backend.total(q),
 }

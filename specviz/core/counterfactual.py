@@ -177,6 +177,9 @@ def same_residual(method: Method, read: Readings, lenience: float) -> list[float
     if not judges_tokens or method.critical_lenience is None:
         return [lenience, lenience]
     low, high = method.lenience_range
-    ends = (min(max(method.critical_lenience(read, end), low), high) for end in (read["trusted"], read["untrusted"]))
+    ends = (
+        min(max(method.critical_lenience(read, end), low), high)
+        for end in (read["trusted"], read["untrusted"])
+    )
     most = sys.float_info.max  # a record holds no infinity
     return [min(max(end, -most), most) + 0.0 for end in ends]

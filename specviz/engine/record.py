@@ -126,7 +126,7 @@ def _inspection(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         found |= {f"top_{name}": probabilities, f"top_{name}_ids": ids}
     if tokens is not None and decision.verdict is not None:
         read = readings(part, tokens[where], decision.coins[where])
-        found[("read", *read)] = torch.stack([*read.values()], -1)
+        found |= {("read", *read): torch.stack([*read.values()], -1)}
     shape = decision.coins.shape
     return {
         name: each.new_zeros(*shape, *each.shape[1:]).index_put_(where, each) for name, each in found.items()

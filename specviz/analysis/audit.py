@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from specviz.analysis.statistics import least
+from specviz.analysis.bisection import least
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

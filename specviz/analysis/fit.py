@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.analysis.statistics import least
+from specviz.analysis.bisection import least
 from specviz.analysis.sweep.estimates import Floats, divided, resamples
 from specviz.engine.plan import expected_tokens
 

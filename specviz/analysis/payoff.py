@@ -6,6 +6,7 @@ The unit of all costs is one token of the verifier alone.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from specviz.analysis.sweep.results import Point, Results
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS, PAPER
 from specviz.resources import ASSETS
+
+log = logging.getLogger(__name__)
 
 FOLDER = ASSETS / "fits"
 """Reports of `specviz fit`, as it writes them, and `published.json`."""
@@ -74,7 +77,10 @@ def measurements() -> tuple[Measurement, ...]:
     reports = [path for path in FOLDER.glob("*.json") if path.name != _PUBLISHED]
     found: list[Measurement] = []
     for path in sorted(reports, key=lambda path: (path.stem != _OPENS, path.stem)):
-        found += _of_report(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            found += list(_of_report(json.loads(path.read_text(encoding="utf-8"))))
+        except (OSError, ValueError, LookupError, TypeError):
+            log.warning("the report %s cannot be read: it is not shown", path.name)
     for title, sweep in shown_sweeps().items():
         found += _of_sweep(title, sweep)
     return (*found, *_published())

@@ -73,8 +73,7 @@ class ModelRunner(Runner):
 
     def admit(self, owners: list[Any], length: int) -> slice:
         """See `Runner.admit`; the first owners get the workspace, if it is free."""
-        if not self.owners and self._workspace is not None and not self._workspace.in_use:
-            self._workspace.acquire()
+        if not self.owners and self._workspace is not None and self._workspace.acquire():
             self._cache, self._held = self._workspace.cache, self._workspace
         return super().admit(owners, length)
 

@@ -39,7 +39,6 @@ def recorded_scales() -> dict[str, Any] | None:
     return {
         "pair": results.plan.pair,
         "items": len(results.items),
-        "quality": "accuracy",
         "even": EVEN,
         "flat": FLAT,
         "verifier": [[point.setting.temperature, point.value("accuracy")] for point in alone],

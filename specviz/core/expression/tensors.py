@@ -65,7 +65,8 @@ def as_tensor(value: Value, like: Tensor) -> Tensor:
 
 
 def _without_nan(values: Tensor, instead: float) -> Tensor:
-    return torch.nan_to_num(values, nan=instead, posinf=math.inf, neginf=-math.inf)
+    """Finite numbers, which a trace can hold; NaN becomes `instead`, ±inf."""
+    return torch.nan_to_num(values, nan=math.copysign(torch.finfo(values.dtype).max, instead))
 
 
 # ---- operations, on numbers and on tensors

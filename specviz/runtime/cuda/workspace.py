@@ -6,6 +6,7 @@ model's workspace; others allocate buffers of their own.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from itertools import chain
 from weakref import WeakKeyDictionary
@@ -24,16 +25,24 @@ class Workspace:
     def __init__(self) -> None:
         self.graphs = Graphs()
         self.cache = KVCache(on_move=self.graphs.clear)
-        self.in_use = False
+        self._use = threading.Lock()
 
-    def acquire(self) -> None:
-        """Begin to use it, with no slot in use."""
-        self.in_use, self.cache.used = True, 0
+    @property
+    def in_use(self) -> bool:
+        """Whether a runner uses it."""
+        return self._use.locked()
+
+    def acquire(self) -> bool:
+        """Begin to use it, with no slot in use; False if another runner uses it."""
+        if not self._use.acquire(blocking=False):
+            return False
+        self.cache.used = 0
+        return True
 
     def release(self) -> None:
         """End its use; passes may be captured again."""
-        self.in_use = False
         self.graphs.resume()
+        self._use.release()
 
     def free_memory(self) -> bool:
         """Free captured passes, and the buffers if they are not in use; returns True if any were freed."""

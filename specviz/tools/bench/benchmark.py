@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import torch
 
-from specviz.analysis.statistics import quartiles
 from specviz.compat.transformers import quiet_transformers
 from specviz.errors import RequestError, SpecvizError, StoppedError
 from specviz.models.loading import load_pair
@@ -246,8 +246,10 @@ def _reason(error: Exception) -> str:
 
 def _spread(values: list[float], form: str = ".2f") -> str:
     """Median and quartiles in words."""
-    found = quartiles(values)
-    return f"{found.median:{form}} ({found.low:{form}}–{found.high:{form}})" if found else NONE
+    if not values:
+        return NONE
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
+    return f"{median:{form}} ({low:{form}}–{high:{form}})"
 
 
 def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:

@@ -13,13 +13,7 @@ import { scaleOf, shortLenience } from "./scale.js";
 const STEPS = { ArrowRight: 0.01, ArrowUp: 0.01, ArrowLeft: -0.01, ArrowDown: -0.01, PageUp: 0.1, PageDown: -0.1, Home: -1, End: 1 };
 const PAUSE = 120;
 const percent = (share) => Math.round(100 * share) + "\u00a0%";
-const signed = (value) => (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
-
-/** How a quality is told: its words beside the track, and a number of it. */
-const QUALITIES = {
-  accuracy: { words: "answers right", text: percent },
-  log_probability: { words: "verifier log-likelihood", text: signed },
-};
+const WORDS = "answers right";
 
 export function mount(element, { props, trigger, watch }) {
   const root = element.querySelector(".sl");
@@ -113,14 +107,12 @@ export function mount(element, { props, trigger, watch }) {
     if (!scale.isMeasured && sweep && !Object.hasOwn(sweep.scales, state.method)) return "not measured for this method";
     if (!scale.isMeasured) return scale.isOtherPair ? "not measured on this pair" : "not measured at this temperature";
     if (scale.isFlat) return "the same at every α";
-    const { words, text } = QUALITIES[sweep.quality];
-    return `${words} ≈\u00a0${text(scale.quality(lenience))}`;
+    return `${WORDS} ≈\u00a0${percent(scale.quality(lenience))}`;
   }
 
   function about() {
     if (!scale.isMeasured) return "";
-    const { words, text } = QUALITIES[sweep.quality];
-    const alone = scale.verifier === null ? "" : ` The verifier alone: ${words} ≈ ${text(scale.verifier)}.`;
+    const alone = scale.verifier === null ? "" : ` The verifier alone: ${WORDS} ≈ ${percent(scale.verifier)}.`;
     return `Expected share of accepted draft tokens, from ${sweep.items} short questions on this pair; your prompt will differ. ${note(state.lenience)}.${alone}`;
   }
 

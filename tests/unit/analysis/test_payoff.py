@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from specviz.analysis import payoff
 from specviz.analysis.payoff import measurements, split_cost
 
 
@@ -31,3 +34,11 @@ def test_every_recorded_measurement_can_be_drawn_and_the_embedded_pair_opens() -
         assert min(each.draft, each.check, each.rest) >= 0
         assert each.speed_ups
         assert all(one.low <= one.value <= one.high for one in each.speed_ups)
+
+
+def test_a_damaged_report_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "published.json").write_text("[]")
+    (tmp_path / "damaged.json").write_text('{"pairs": [{}]}')
+    monkeypatch.setattr(payoff, "FOLDER", tmp_path)
+    monkeypatch.setattr(payoff, "shown_sweeps", dict)
+    assert measurements.__wrapped__() == ()

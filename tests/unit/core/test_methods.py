@@ -9,6 +9,7 @@ import torch
 from specviz.core.backend import TORCH, Backend
 from specviz.core.compiled import compiled_backend
 from specviz.core.distributions import Distributions
+from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER, get_method
 from specviz.core.sampling import SamplingParameters, distribution
 from specviz.core.target import Target, target_under
@@ -277,3 +278,15 @@ def test_lenience_out_of_range_is_refused_with_a_sentence(name: str, lenience: o
 def test_unknown_method_names_the_known_ones() -> None:
     with pytest.raises(RequestError, match="drafter_only, verifier_only, speed, cascade_chow"):
         get_method("cascade_magic")
+
+
+def test_a_rule_may_be_a_function() -> None:
+    by_hand = Method(
+        name="by_hand", title="By hand", function=lambda b, a: (b.p1, (1 - a) * b.quantity("max", "p1"))
+    )
+    both = (
+        target_under(each, *logits(5), SamplingParameters(0.7), 0.4)
+        for each in (by_hand, METHODS["cascade_tokenV3"])
+    )
+    mine, registered = (each.pi() for each in both)
+    assert torch.equal(mine, registered)

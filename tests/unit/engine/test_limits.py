@@ -55,3 +55,10 @@ def test_a_setting_beyond_its_limit_is_refused(asked: dict[str, Any], pair: Pair
 def test_any_seed_can_be_recorded(pair: Pair) -> None:
     run = pair.generate("hello", max_new_tokens=2, seed=2**63 - 1, inspect=100)
     assert "".join(run.lines())
+
+
+@pytest.mark.parametrize(("rule", "is_trusted"), [("p1(v) >= log(a)", True), ("max q1 >= 1 / a", False)])
+def test_an_infinite_threshold_decides_and_can_be_recorded(rule: str, is_trusted: bool, pair: Pair) -> None:
+    run = pair.generate("hello", method="own_rule", rule=rule, lenience=0, max_new_tokens=12)
+    assert {token.rule.trusted for token in run.tokens if token.rule} == {is_trusted}
+    assert "".join(run.lines())

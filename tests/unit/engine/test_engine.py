@@ -15,9 +15,12 @@ from specviz.core.methods import METHODS, OWN_RULE, PAPER
 from specviz.core.reference import Decision, NextLogits
 from specviz.core.reference import generate as plainly
 from specviz.core.sampling import distribution
+from specviz.engine.batch import Batch
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Started
+from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, RequestError
+from specviz.models.decoding import TokenLabels
 from specviz.models.pair import ModelPair
 from specviz.runtime import model_runner
 from specviz.runtime.pass_times import PassTimes
@@ -470,3 +473,20 @@ def test_one_prompt_gives_one_run_and_a_list_of_them_a_list(tmp_path: Path) -> N
         assert len(runs) == len(prompts)
         for prompt, run in zip(prompts, runs, strict=True):
             assert run.prompt_ids == alone.get(str(prompt), run).prompt_ids
+
+
+def test_a_gpus_memory_bounds_how_many_are_admitted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, request = TokenLabels(engine.pair.tokenizer), Request(prompt="hello", max_new_tokens=8)
+    waiting = [Sequence(index, request, engine.pair, labels) for index in range(4)]
+    batch = Batch(engine.pair)
+    monkeypatch.setattr(batch, "_gpu", torch.device("cuda"))
+
+    def admitted(spare: int) -> int:
+        monkeypatch.setattr("specviz.engine.batch.spare_memory", lambda _: spare)
+        return batch.room_for(waiting)
+
+    counts = [admitted(int(1.1**power)) for power in range(250)]
+    assert counts == sorted(counts)
+    assert set(counts) == {1, 2, 3, 4}, "one is admitted into an empty batch, whatever the memory"
+    batch.sequences = waiting[:1]
+    assert (admitted(0), admitted(1 << 40)) == (0, 4)

@@ -6,6 +6,7 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 
 from specviz.core.backend import TORCH, Backend, draw_in_two_steps, total
 from specviz.core.compiled import compiled_backend
+from specviz.core.reference import generate, inverse_cdf
 from specviz.core.sampling import distribution, uniforms
 
 THREADS = (1, 2)
@@ -145,3 +146,13 @@ def test_a_draw_in_two_steps_is_the_draw(dtype: torch.dtype) -> None:
     rest = [0, 1, 3, 4, 5]
     assert torch.equal(found[rest], expected[rest])
     assert bool((q.gather(-1, found[..., None]) > 0).all())
+
+
+def test_the_reference_ends_with_the_text_and_always_draws_a_possible_token() -> None:
+    logits = torch.tensor([0.0, 3.0, 1.0])
+    decisions = generate(
+        lambda _: logits, lambda _: logits, [0], method="verifier_only", lenience=0.0, temperature=0.0, seed=0,
+        max_new_tokens=5, eos_token_ids={1},
+    )  # fmt: skip
+    assert [each.token for each in decisions] == [1]
+    assert inverse_cdf(torch.tensor([0.5, 0.5 - 1e-9, 0.0]), 1 - 2**-53) == 1, "rounding leaves less than 1"

@@ -26,6 +26,11 @@ SOLVED = [
     "a >= JS",
     "max q + a >= max p - a * TV",
     "max q >= 0.5",
+    "max q + a >= max p * H(p) / H(p)",
+    "max q >= -exp(a)",
+    "max q >= max p - (exp(a) - TV)",
+    "max q >= max(max p, max p1, TV) - a",
+    "max q >= sqrt(max p) * exp(0 - a)",
 ]
 UNSOLVED = [
     "p1(v) >= max p1 - a * a * TV - 2 * a",
@@ -37,6 +42,8 @@ UNSOLVED = [
     "p1(v) >= 1 - a and H(p1) > 0.5",
     "p1(v) > 1 - a",
     "max q >= sqrt(1 - a)",
+    "max q >= TV / exp(a)",
+    "max q >= (max p - max q1) * exp(a)",
 ]
 LENIENCES = [-2e3, -7.0, -1.0, -0.3, 0.0, 0.1, 0.37, 0.5, 0.8, 1.0, 1.4, 3.0, 11.0, 2e3]
 
@@ -92,3 +99,4 @@ def test_a_ratio_may_fall_only_above_every_coin() -> None:
 
     assert mixture("q(v)").solves
     assert not mixture("0.5 * q(v)").solves
+    assert not mixture("q1(v)").solves

@@ -18,11 +18,11 @@ from specviz.core.sampling import at
 _TINY = torch.finfo(torch.float64).tiny
 
 
-def noise(coins: np.ndarray, size: int) -> np.ndarray:
-    """Exponentials [..., size] of positions, each from its uniform in `coins` [...] alone; float64, above 0."""
-    rows = [np.random.Generator(np.random.PCG64(int(coin * 2**53))) for coin in coins.flat]
+def noise(uniforms: np.ndarray, size: int) -> np.ndarray:
+    """Exponentials [..., size] of positions, each from its own uniform [...] alone; float64, above 0."""
+    rows = [np.random.Generator(np.random.PCG64(int(each * 2**53))) for each in uniforms.flat]
     drawn = np.array([row.standard_exponential(size) for row in rows])
-    return np.maximum(drawn, _TINY).reshape(*coins.shape, size)
+    return np.maximum(drawn, _TINY).reshape(*uniforms.shape, size)
 
 
 def draw(weights: Tensor, exponentials: Tensor) -> Tensor:
@@ -58,12 +58,12 @@ class Coupling:
         integral = torch.empty_like(steps).scatter_(-1, order, steps.cumsum(-1))
         return self._p * (at(integral, rejected).unsqueeze(-1) - integral).clamp_min(0)
 
-    def coins(self, tokens: Tensor, exponentials: Tensor) -> Tensor:
+    def uniforms(self, tokens: Tensor, exponentials: Tensor) -> Tensor:
         """Uniforms [...] below `acceptance` of `tokens` [...], which q drew with this noise, exactly where p draws them too.
 
         Given that q draws v, E(v)/q(v) is exponential, and the others' E exceed what q requires by exponentials that do not depend on
-        it. Each lets p draw v up to some E(v); the least of these bounds, times the sum of the rates, is exponential too. The coin is 0 where
-        the acceptance is 1.
+        it. Each lets p draw v up to some E(v); the least of these bounds, times the sum of the rates, is exponential too. The uniform is 0
+        where the acceptance probability is 1.
         """
         own = at(exponentials, tokens).unsqueeze(-1)
         q, p = (at(each, tokens).unsqueeze(-1) for each in (self._q, self._p))

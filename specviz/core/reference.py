@@ -94,7 +94,7 @@ def generate(
                 token, accepted = own, own == draft
                 coin[ACCEPT] = (coin[RESAMPLE] - p[:draft].sum().item()) % 1.0
                 if chosen.shares_noise:
-                    coin[ACCEPT] = gumbel.Coupling(q, p).coins(torch.tensor(draft), noise).item()
+                    coin[ACCEPT] = gumbel.Coupling(q, p).uniforms(torch.tensor(draft), noise).item()
             else:
                 accepted = coin[ACCEPT] < acceptance
                 token = draft if accepted else inverse_cdf(residual, coin[RESAMPLE])

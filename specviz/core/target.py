@@ -26,7 +26,7 @@ from specviz.core.sampling import Number, SamplingParameters, at, column, steps
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision about draft tokens, given their coins.
+    """The decision about draft tokens, given their uniforms.
 
     Attributes:
         acceptance: the acceptance probability of each, [B, K].
@@ -42,7 +42,7 @@ class Verdict:
 
 
 class Deferral(NamedTuple):
-    """What a deferral rule says of some positions: a token is trusted where score >= threshold.
+    """The result of a deferral rule at some positions: a token is trusted where score >= threshold.
 
     Attributes:
         score: [..., V] where each token is judged, [..., 1] where the drafter is trusted as a whole.
@@ -90,7 +90,7 @@ class Target:
 
     @property
     def _own(self) -> Tensor:
-        """The distribution of the verifier, or of the drafter where it runs alone: [..., V]."""
+        """p, or q if only the drafter runs: [..., V]."""
         return self.distributions.p if self.method.verifies else self.distributions.q
 
     # ---- acceptance and pi
@@ -202,7 +202,7 @@ class Target:
     def residual(self, rejected: Tensor | None = None) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
 
-        Without `rejected`, the average over all rejections, which differ only if the method has a share; not for methods that match.
+        Without `rejected`, which is required if the method `matches`, the average over all rejections: they differ only if it has a share.
         For a method that runs one model alone, that model's distribution.
         """
         if not (self.method.drafts and self.method.verifies):
@@ -235,29 +235,29 @@ class Target:
         self,
         tokens: Tensor,
         counts: Tensor,
-        accept_coins: Tensor,
-        resample_coins: Tensor,
+        accept_uniforms: Tensor,
+        resample_uniforms: Tensor,
         noise: Tensor | None = None,
     ) -> Verdict:
-        """Accept draft tokens before the first whose coin is not below its acceptance; draw a replacement for that one.
+        """Accept tokens until one's uniform is not below its acceptance probability; draw its replacement.
 
         The paper's algorithm 4, without a bonus token. A method that `matches` accepts those that the verifier draws itself.
 
         Args:
             tokens: draft tokens at the positions of the distributions, [B, K].
             counts: how many of them were drafted, [B], at least 1.
-            accept_coins, resample_coins: uniforms of these positions, float64 [B, K].
+            accept_uniforms, resample_uniforms: uniforms of these positions, float64 [B, K].
             noise: exponentials of these positions, [B, K, V], for a method that `shares_noise`.
         """
         acceptance, count = self.acceptance(tokens), tokens.shape[1]
-        drawn = self.drawn(resample_coins, noise) if self.method.matches else None
-        passed = accept_coins < acceptance if drawn is None else drawn == tokens
+        drawn = self.drawn(resample_uniforms, noise) if self.method.matches else None
+        passed = accept_uniforms < acceptance if drawn is None else drawn == tokens
         passed &= steps(count, tokens.device) < counts[:, None]
         accepted = passed.cumprod(-1).sum(-1)
         last = torch.minimum(accepted, counts - 1)
         if drawn is None:
             where = steps(len(last), last.device), last
-            resampled = self.select(where).draw_replacement(tokens[where], resample_coins[where])
+            resampled = self.select(where).draw_replacement(tokens[where], resample_uniforms[where])
         else:
             resampled = at(drawn, last)
         return Verdict(acceptance, accepted, last, resampled)
@@ -267,24 +267,23 @@ class Target:
         p = self.distributions.p
         return self.distributions.backend.draw(p, uniform) if noise is None else gumbel.draw(p, noise)
 
-    def matching_coins(
+    def matching_uniforms(
         self, tokens: Tensor, accepted: Tensor, uniform: Tensor, noise: Tensor | None
     ) -> Tensor:
-        """The coins [B, K] of a method that `matches`: below the acceptance exactly of those of `tokens` v that the verifier drew itself.
+        """Uniforms [B, K] of a method that `matches`: below `acceptance` exactly for accepted tokens.
 
-        `accepted` [B] are their numbers. At a uniform, the coin is the uniform, counted from where v begins in the inverse CDF and around
-        the end.
+        `accepted` [B]: how many were accepted. Without noise, (`uniform` − CDF of p before the token) mod 1.
         """
         if noise is not None:
-            coins = self._coupling.coins(tokens, noise)
+            result = self._coupling.uniforms(tokens, noise)
         else:
             p = self.distributions.p.double()
-            coins = (uniform - (at(p.cumsum(-1), tokens) - at(p, tokens))) % 1.0
-        # Rounding may not contradict the decision.
-        kept = steps(tokens.shape[1], tokens.device) < accepted[:, None]
-        chance = self.acceptance(tokens)
-        below = torch.nextafter(chance, torch.zeros_like(chance))
-        return torch.where(kept, coins.minimum(below.double()), coins.maximum(chance.double()))
+            result = (uniform - (at(p.cumsum(-1), tokens) - at(p, tokens))) % 1.0
+        # Rounding must not contradict the decision.
+        is_accepted = steps(tokens.shape[1], tokens.device) < accepted[:, None]
+        acceptance = self.acceptance(tokens)
+        below = torch.nextafter(acceptance, torch.zeros_like(acceptance))
+        return torch.where(is_accepted, result.minimum(below.double()), result.maximum(acceptance.double()))
 
     @cached_property
     def _coupling(self) -> gumbel.Coupling:
@@ -342,7 +341,8 @@ def target_under(
 
     Args:
         drafter_logits, verifier_logits: [..., V].
-        asked: the request's sampling parameters; lenience likewise a number or a tensor [...].
+        asked: the request's sampling parameters, each a number or a tensor [...].
+        lenience: a number or a tensor [...].
         greedy_drafts: whether the drafter proposes its most probable token: q is one-hot.
     """
     distributions = Distributions(

@@ -99,7 +99,7 @@ def accept(
     device: torch.device,
     backend: Backend,
 ) -> Decision:
-    """Compare every draft token's coin with its acceptance probability, and replace the first one rejected.
+    """Compare each draft token's uniform with its acceptance probability, and replace the first one rejected.
 
     Without a verifier every draft token is accepted (`drafter_only`); without a drafter one token is drawn from p (`verifier_only`).
 
@@ -139,7 +139,7 @@ def accept(
         verdict = target.decide(tokens, counts, coins, resampling, noise)
         resampled = verdict.resampled
         if method.matches:
-            coins = target.matching_coins(tokens, verdict.accepted, resampling, noise)
+            coins = target.matching_uniforms(tokens, verdict.accepted, resampling, noise)
     elif p_logits is not None:
         resampled = target.drawn(resampling, noise)[:, 0]
     return Decision(method, sequences, lengths, tokens, q_logits, p_logits, target, coins, verdict, resampled)

@@ -40,7 +40,7 @@ def test_the_joint_law_has_both_marginals_and_the_paper_s_bound(temperature: flo
         assert law.trace() >= (1 - apart) / (1 + apart) - 1e-12
 
 
-def test_draws_follow_the_joint_law_and_the_coin_says_whether_they_agree() -> None:
+def test_draws_follow_the_joint_law_and_the_uniform_says_whether_they_agree() -> None:
     count = 50_000
     q, p = pair(3, 1.0, 5)
     noise = torch.from_numpy(gumbel.noise(np.random.default_rng(0).random(count), V))
@@ -51,16 +51,16 @@ def test_draws_follow_the_joint_law_and_the_coin_says_whether_they_agree() -> No
     law[law < 1e-15] = 0
     assert not examine(counts, law).departs
     coupling = gumbel.Coupling(q.expand(count, -1), p.expand(count, -1))
-    coins, acceptance = coupling.coins(drafted, noise), coupling.acceptance(drafted)
-    assert torch.equal(coins < acceptance, drafted == own)
+    uniforms, acceptance = coupling.uniforms(drafted, noise), coupling.acceptance(drafted)
+    assert torch.equal(uniforms < acceptance, drafted == own)
     assert 0.1 < (acceptance < 1).double().mean() < 1
-    tenths = torch.histc(coins[acceptance < 1], 10, 0, 1).numpy().astype(np.int64)
+    tenths = torch.histc(uniforms[acceptance < 1], 10, 0, 1).numpy().astype(np.int64)
     assert not examine(tenths, np.full(10, 0.1)).departs
 
 
 def test_noise_depends_on_its_own_uniform_alone() -> None:
     """Laws 2 and 3."""
-    coins = np.random.default_rng(1).random((2, 3))
-    whole = gumbel.noise(coins, V)
-    assert np.array_equal(whole[1, 2], gumbel.noise(coins[1, 2:], V)[0])
+    uniforms = np.random.default_rng(1).random((2, 3))
+    whole = gumbel.noise(uniforms, V)
+    assert np.array_equal(whole[1, 2], gumbel.noise(uniforms[1, 2:], V)[0])
     assert whole.min() > 0

@@ -88,7 +88,7 @@ def mean_log_probability(
 def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
     """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it now reads the text.
 
-    Returns the values of a `specviz.analysis.sweep.results.Sample`: "distance", "log_probability" and "greedy", and of a run of one model
+    Returns the values of a `specviz.analysis.sweep.results.Sample`: "distance", "log_probability" and "greedy", and, for a run of one model,
     "confidence" and "least_confidence". Rounded to six decimals, because the last digits of a sum depend on the processor.
     """
     method = get_method(run.method, run.rule)

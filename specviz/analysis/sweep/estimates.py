@@ -1,6 +1,6 @@
 """Estimates results from texts: every figure of a setting with its interval, and differences between settings.
 
-A figure is a ratio of sums over items. Its interval is the middle 95 % of `REPLICATES` resamples of the items. All
+A figure is a ratio of sums over items. Its interval is a 95 % percentile bootstrap over items (`REPLICATES` resamples). All
 settings share the resamples, so that differences are paired. Arrays of replicates are [1 + REPLICATES, settings]; row 0
 is the value over all items. With a single item, or items with equal results, an interval has no width.
 """
@@ -52,7 +52,7 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
     """
     tables = sums(len(settings), items, samples)
     totals = {name: resamples(items) @ table.T for name, table in tables.items()}
-    ratios = {name: divided(totals[above], totals[below]) for name, (above, below) in RATIOS.items()}
+    ratios = {name: divided(*(totals[part] for part in ratio)) for name, ratio in RATIOS.items()}
     for index, setting in enumerate(settings):
         # One model alone examines nothing. By definition the drafter alone has no rejections, and the verifier alone accepts nothing.
         method = get_method(setting.method)
@@ -67,10 +67,7 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
 
 
 def with_latency(results: Results, settings: Sequence[Setting], timings: Sequence[Timing]) -> Results:
-    """The same results with the relative latency from these timings.
-
-    This is seconds per token over those of verifier_only at the same temperature, for the timed items that both have.
-    """
+    """Add relative latency: seconds per token over verifier_only's at that temperature, on items timed for both."""
     items = max((one.timed for one in timings), default=-1) + 1
     seconds, tokens = np.zeros((2, len(settings), items))
     for one in sorted(timings, key=lambda one: (one.setting, one.timed, one.seconds)):
@@ -82,10 +79,10 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
         own = number[point.setting]
         alone = number[Setting(point.setting.temperature, "verifier_only", 0.0)]
         both = (tokens[own] > 0) & (tokens[alone] > 0)
-        a_token, usual = (
+        seconds_per_token, baseline = (
             divided(weights @ (seconds[one] * both), weights @ (tokens[one] * both)) for one in (own, alone)
         )
-        latency = estimates({"relative_latency": divided(a_token, usual)})
+        latency = estimates({"relative_latency": divided(seconds_per_token, baseline)})
         points.append(replace(point, figures={**point.figures, **latency}))
     return replace(results, points=tuple(points))
 
@@ -119,9 +116,10 @@ def resamples(items: int) -> Floats:
     return np.vstack([np.ones(items), drawn])
 
 
-def divided(above: Floats, below: Floats) -> Floats:
-    """The ratio; NaN where `below` is 0."""
-    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, np.nan), where=below != 0)
+def divided(numerator: Floats, denominator: Floats) -> Floats:
+    """The ratio; NaN where `denominator` is 0."""
+    shape = np.broadcast(numerator, denominator).shape
+    return np.divide(numerator, denominator, out=np.full(shape, np.nan), where=denominator != 0)
 
 
 def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str, Floats]) -> dict[str, Any]:
@@ -138,10 +136,10 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
             found["against_verifier"] = _differences(
                 own, {name: ratios[name][:, verifier] for name in COMPARED}
             )
-        # Lossless decoding draws from the verifier's distribution with other uniforms; averaging the two halves the noise.
+        # Lossless decoding samples the same distribution with other uniforms: the mean has less noise.
         references = [verifier] if lossless is None else [verifier, lossless]
-        usual = accuracy[:, references].mean(axis=1)
-        found["ratios"] |= estimates({"accuracy": divided(own["accuracy"], usual)})
+        baseline = accuracy[:, references].mean(axis=1)
+        found["ratios"] |= estimates({"accuracy": divided(own["accuracy"], baseline)})
     if lossless is not None and method.drafts and method.verifies:
         share = divided(own["rejection_rate"], rejected[:, lossless])
         found["ratios"] |= estimates({"rejection_rate": share})
@@ -187,7 +185,7 @@ def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[st
 def _best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, Floats]:
     """The compared figures of the most accurate of `others` that rejects no more drafts.
 
-    If all of them reject more, of the most accurate of all; none then if that is as accurate, since neither is better.
+    If all reject more: those of the most accurate one, or none if it is at least as accurate as `own`.
     """
     rates, accuracy = others["rejection_rate"][0], others["accuracy"][0]
     fair = np.flatnonzero(rates <= own["rejection_rate"][0])
@@ -214,7 +212,7 @@ def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
 
 
 def estimate(replicates: Floats) -> Estimate | None:
-    """The value and the middle 95 % of the replicates, without NaN; None if the value is NaN."""
+    """The value and the 95 % percentile interval of the replicates, without NaN; None if the value is NaN."""
     value, drawn = replicates[0], replicates[1:][np.isfinite(replicates[1:])]
     if not np.isfinite(value):
         return None

@@ -137,7 +137,7 @@ class Point:
         against_speed: differences to `speed` at the same rejection rate, interpolated between its leniences; absent
             if the curve of `speed` does not reach that rate.
         against_min_p: differences to the most accurate setting of `lossless_min_p` that rejects no more drafts. If all reject more, to the
-            most accurate of all; absent then if that is as accurate.
+            most accurate of all; absent then if that is at least as accurate.
         ratios: "accuracy" over the verifier's, and "rejection_rate" over that of lossless decoding (`speed` at
             lenience 0).
         beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" if the interval of

@@ -9,7 +9,7 @@ def methods() -> int:
     """List the methods, and what each does."""
     from specviz.core.methods import METHODS  # imports torch
 
-    rows = [("method", "what it does", "trusts the drafter where", "lenience", "default")]
+    rows = [("method", "what it does", "rule", "lenience", "default")]
     for method in METHODS.values():
         low, high = method.offered_range
         lenience = f"{low:g} … {high:g}" if method.has_lenience else "none"

@@ -216,14 +216,14 @@ class _Tensors:
         return Weights(rows if order is None else rows[order], Format[kinds.pop()])
 
     def embedding_and_head(self) -> tuple[Any, Any]:
-        """The token embedding, and the output layer; None if the embedding is also the output layer."""
+        """The token embedding and the output layer, which is None if they are tied."""
         hidden, size, tensors = self._config.hidden_size, self._config.vocab_size, self._checkpoint.tensors
         embedding, head = "model.embed_tokens.weight", "lm_head.weight"
         found = self.matrix(hidden, {embedding: size})
         if not self._config.tie_word_embeddings:
             return found, self.matrix(hidden, {head: size})
         if head in tensors and not torch.equal(tensors[head], tensors[embedding]):
-            raise UnknownTensorsError("its output layer is tied, and another one")
+            raise UnknownTensorsError("its output layer is tied, but differs from the embedding")
         return found, None
 
     def layer(self, number: int) -> Any:

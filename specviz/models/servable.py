@@ -52,7 +52,7 @@ def rotary_parameters(config: Any) -> list[dict[str, Any]]:
 
 
 def exact_length(config: Any) -> int | None:
-    """Number of positions for which cached keys stay valid; None if that is all that the model reads.
+    """Number of positions for which cached keys stay valid; None if they stay valid at any length.
 
     LongRoPE (Phi-3, Phi-4-mini) changes all frequencies once a sequence exceeds the original length: transformers then reads the
     whole sequence again.
@@ -134,7 +134,7 @@ def _config_has(config: Any) -> str:
     if types - _ROTARY:
         return f"have rotary positions of the type {sorted(types - _ROTARY)[0]}"
     if getattr(text, "alibi", False):
-        return "make positions of their attention mask (ALiBi)"
+        return "derive positions from their attention mask (ALiBi)"
     return ""
 
 
@@ -148,7 +148,7 @@ def _class_has(kind: type, config: Any) -> str:
     # MPT adds a bias by each key's index in the cache, which is also its position here.
     by_index = getattr(getattr(config, "attn_config", None), "alibi", False)
     if "position_ids" not in accepted and not by_index:
-        return "take no position_ids, but make positions of a cache or a mask"
+        return "take no position_ids, but derive positions from a cache or a mask"
     return ""
 
 
@@ -166,7 +166,7 @@ def _probe(model: TorchModel) -> str:
     is_half = torch.finfo(module.dtype).bits < 32
     if (differences.median() <= _ROUNDED) if is_half else (differences.max() <= _EXACT):
         return ""
-    return "read a block of tokens otherwise than the same tokens one by one"
+    return "compute other logits for a block of tokens than for the same tokens one by one"
 
 
 @torch.no_grad()

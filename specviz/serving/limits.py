@@ -83,7 +83,7 @@ class Limits:
         """Raises RequestError if too many requests are compared."""
         if len(requests) > self.max_panes:
             raise RequestError(
-                f"{len(requests)} texts were asked for side by side; here it may be {self.max_panes}."
+                f"{len(requests)} texts were asked for side by side; at most {self.max_panes} are allowed."
             )
 
 

@@ -1,4 +1,4 @@
-"""Undocumented behaviour of gradio that SpecViz needs, with the version in which each was first seen."""
+"""Undocumented gradio behaviours that SpecViz needs. Each section names the version where they were first seen."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ TOOLS_PATH = f"{API_PREFIX}/mcp"
 def is_tool_call(request: Any) -> bool:
     """Whether an event's request came over MCP.
 
-    Gradio sends itself the queued events, with the header checked here; any other event has the assistant's own request.
+    Gradio sends queued events to itself with the header checked here; others are the assistant's request.
     """
     if request is None:
         return False
@@ -212,7 +212,7 @@ class LastingBlocks(gr.Blocks):
         queue: Any = self._queue
         # After every event gradio tabulates the last ten thousand, for figures that are not shown here.
         queue.ANALYTICS_MAX_EVENTS, queue.ANAYLTICS_CACHE_FREQUENCY = 1, sys.maxsize
-        # Gradio polls a thousand times a second, which takes a twelfth of the GIL while texts are written. This delays events by 5 ms.
+        # At gradio's 1 kHz, polling takes a twelfth of the GIL during decoding; 100 Hz delays events by 5 ms.
         queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.01, 0.1
         answers(queue)
         return self

@@ -1,8 +1,8 @@
-"""Prompt lookup: a drafter that is no model. It proposes what followed an earlier place of the text that ends in the same tokens.
+"""Prompt lookup: a drafter without a model. It proposes the token that followed an earlier occurrence of the latest tokens.
 
-As vLLM's `ngram` and transformers' `prompt_lookup_num_tokens` choose it: the longest match counts, then the earliest place. They copy all
-K tokens from the place that the first one was found at; here each draft token is looked up anew, in the prompt, the text and the draft
-before it. So a proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
+Like vLLM's `ngram` and transformers' `prompt_lookup_num_tokens`, it uses the longest match, and the earliest of equal ones. They copy all
+K tokens from the first token's match; here each draft token is looked up anew, in the prompt, the text and the draft before it. So a
+proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from specviz.errors import PairError
 from specviz.runtime.runner import Drafting, Model, PassInputs, Runner
 
 LONGEST = 3
-"""Most tokens of a match; one is enough. By default transformers matches 2 or 1, and vLLM exactly 5."""
+"""Length of the longest match; the shortest is 1. By default transformers matches 2 or 1, and vLLM exactly 5."""
 
 
 def follower(ids: list[int]) -> int | None:
     """The token that followed the longest match of the latest tokens; None if the latest token occurs nowhere before."""
-    places = (at for at in range(len(ids) - 1) if ids[at] == ids[-1])
-    best = max(places, key=lambda at: _matched(ids, at), default=None)  # the first of equals
+    matches = (at for at in range(len(ids) - 1) if ids[at] == ids[-1])
+    best = max(matches, key=lambda at: _matched(ids, at), default=None)  # the first of equals
     return None if best is None else ids[best + 1]
 
 
 def _matched(ids: list[int], at: int) -> int:
-    """How many tokens up to index `at`, whose token is the latest one's, are those at the end."""
+    """Length of the match that ends at index `at`, at most `LONGEST`. Requires ids[at] == ids[-1]."""
     return next((n for n in range(1, LONGEST) if n > at or ids[at - n] != ids[-1 - n]), LONGEST)
 
 

@@ -33,11 +33,11 @@ class PassTimes:
     verifier: Curve
 
     def draft(self, tokens: int) -> float:
-        """Seconds of the drafter over so many tokens."""
+        """Seconds of a drafter pass over `tokens` tokens."""
         return _interpolated(self.drafter, tokens)
 
     def verify(self, tokens: int) -> float:
-        """Seconds of the verifier over so many tokens."""
+        """Seconds of a verifier pass over `tokens` tokens."""
         return _interpolated(self.verifier, tokens)
 
 

@@ -195,7 +195,7 @@ class Runner(ABC):
         self._cache.restore(slot, saved, length)
 
     def reading_bytes(self, visible: int) -> int:
-        """Bytes a prefill pass takes on a GPU for each token, beside the KV cache."""
+        """Bytes per token that a prefill pass takes on a GPU, besides the KV cache."""
         return 0
 
 

@@ -42,7 +42,7 @@ def first_step(batch: Batch) -> list[Outcome]:
 
 
 def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
-    """Free memory that only saves time: the prefix caches, or if they are empty, captured passes. Returns whether any was freed."""
+    """Free caches: prefix caches, or if they are empty, captured passes. Returns whether any was freed."""
     cleared = [cache.clear() for cache in caches]
     if any(cleared):
         log.warning("memory ran out: prefix caches were cleared")

@@ -82,7 +82,7 @@ class TradeoffEvents:
         return gr.update(card=_card(which, sweep, _item(sweep.points, event, "point")))
 
     def first_card(self) -> str:
-        """The card that the page opens with: of the point that the first sentence is about."""
+        """The card shown at first, of the point in the first sentence; "" if there is none."""
         if not self._recorded:
             return ""
         sweep = self._recorded[0]

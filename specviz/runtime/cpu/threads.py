@@ -69,7 +69,7 @@ def chosen(model: nn.Module, tokens: int) -> int:
 
 
 def fastest(run: Callable[[], object], repetitions: int) -> float:
-    """Seconds that the fastest of some repetitions takes: others were held up."""
+    """Seconds of the fastest repetition; others were held up by other work."""
     taken = []
     for _ in range(repetitions):
         begin = time.perf_counter()

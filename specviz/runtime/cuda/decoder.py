@@ -134,7 +134,7 @@ class Decoder:
         """Cosines and sines by position. Outgrown tables stay, since captured passes may read them."""
 
     def reading_bytes(self, visible: int) -> int:
-        """Bytes that a pass takes for each token, beside the KV cache."""
+        """Bytes per token that a pass takes, besides the KV cache."""
         width = self._heads * self._size
         halves = 2 * self._hidden + 2 * width + self._inner
         return 2 * halves + 4 * -(-visible // _PART) * (width + 2 * self._heads)

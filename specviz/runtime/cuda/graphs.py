@@ -57,7 +57,7 @@ class Graphs:
 
     @property
     def enabled(self) -> bool:
-        """Whether there are captures to use, or may be."""
+        """Whether there are captures, or more may be made."""
         return len(self) > 0 or self._may_capture
 
     @property

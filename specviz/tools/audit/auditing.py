@@ -66,13 +66,13 @@ class AuditOptions:
 
     @property
     def draft_length(self) -> int:
-        """K of all known engines. The last token follows an accepted block, so where an engine has a bonus token, it is one."""
+        """K of all known engines: the last token is an accepted block's bonus token, if the engine has one."""
         return max(1, self.tokens - 1)
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What was found of an engine at a temperature."""
+    """The finding for one engine at one temperature."""
 
     engine: str
     temperature: float

@@ -20,7 +20,7 @@ class _Slot:
     """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
     def __init__(self, layers: int, key_heads: int, size: int, length: int) -> None:
-        """Zeros: scores are computed for whole blocks, on garbage they may take a hundred times as long. `length` is rounded up to blocks."""
+        """Zeros: scores are computed for whole blocks, and garbage can make them a hundred times slower. `length` is rounded up to blocks."""
         length = -(-length // POSITIONS) * POSITIONS
         count = layers * key_heads * length * size * FLOAT_BYTES
         keys, values = (aligned(count).view(np.float32) for _ in range(2))
@@ -33,8 +33,8 @@ class FusedCache:
     """Slots of one decoder. Passes read and write only positions for which a slot was added.
 
     Attributes:
-        address: of the table of the slots' buffers, `SLOT`s.
-        lengths: of the slots [n]; `length` is the largest.
+        address: address of the table of slots, one `SLOT` each.
+        lengths: lengths of the slots [n]; `length` is the largest.
     """
 
     def __init__(self, layers: int, key_heads: int, head_size: int) -> None:
@@ -51,7 +51,7 @@ class FusedCache:
         self._use(self._slots + other._slots[slots])
 
     def drop(self, slot: int, spoilt: bool) -> None:
-        """Remove a slot, `spoilt` or not; the last one takes its place."""
+        """Remove a slot; the last one takes its index. `spoilt` is ignored: new slots are zeros."""
         slots = list(self._slots)
         slots[slot] = slots[-1]
         self._use(slots[:-1])

@@ -63,7 +63,7 @@ def product(x: Array, weights: Weights, precision: Precision) -> Array:
 
 
 def _numbers(weights: Weights) -> Array:
-    """Weights [outputs, inputs] as numbers; quantised ones are in GGUF's blocks of 32."""
+    """Weights [outputs, inputs] in float64; quantised ones are dequantised from GGUF blocks of 32."""
     rows, kind = weights.rows, weights.format
     if kind is Format.Q8_0:
         scales, levels = np.split(rows.reshape(len(rows), -1, 34), [2], -1)

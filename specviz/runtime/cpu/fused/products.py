@@ -270,7 +270,7 @@ class _Quantised(_Product):
 
     @property
     def _has_minima(self) -> bool:
-        """Whether weights have a minimum beside their scale."""
+        """Whether weights have a minimum besides their scale."""
         return self.kernel.weights is Format.Q4_1
 
     def _integers(self, b: Builder, w: list[Value], x: Value, block: int) -> list[Value]:

@@ -140,8 +140,8 @@ class Round:
     """One round: up to K draft tokens, one verifier pass, at most K tokens. All seconds are those of the whole batch.
 
     Attributes:
-        draft_length: K; 0 if the drafter does not run. There are K proposals, or K − 1: the K-th is needed only if
-            all others were accepted.
+        draft_length: K; 0 if the drafter does not run. There are K proposals, or K − 1: the K-th is recorded only if
+            it is examined.
         proposals: the draft tokens.
         examined, accepted: numbers of examined and of accepted draft tokens.
         drafter_seconds, verifier_seconds: seconds of the forward passes, including the draws of draft tokens.

@@ -19,7 +19,7 @@ from tests.browser.bare import open_trace_view, update
 from tests.support.traces import Trace, line, make_trace
 
 PHASES = {
-    "speed": "propose verify( accept)*( reject resample| extend accept| extend reject resample)?",
+    "speed": "propose verify( accept)*( reject resample)?",
     "verifier_only": "write",
     "drafter_only": "propose keep",
 }
@@ -58,7 +58,7 @@ FINISHED = {
 
 
 def as_once_written(trace: Trace) -> Trace:
-    """The trace as versions before 4 have it, which do not tell K: all that was drafted was drafted first."""
+    """The trace as versions before 4 have it, without K."""
     header, *rounds, end = (json.loads(each) for each in trace.lines)
     for entry in rounds:
         del entry["draft_length"]
@@ -136,7 +136,8 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(page: Page, meth
         assert [step["clock"] for step in steps] == sorted(step["clock"] for step in steps)
         if steps[0]["phase"] == "propose":
             names = [visible(each["text"]) or f"#{each['id']}" for each in entry["proposals"]]
-            assert [text for _, text in steps[0]["pending"]] == names[: len(steps[0]["pending"])]
+            unrecorded = ["…"] * (entry.get("draft_length", len(names)) - len(names))
+            assert [text for _, text in steps[0]["pending"]] == names + unrecorded
         for step in steps:
             if step["phase"] == "reject":
                 assert step["pending"][0] == [
@@ -152,7 +153,7 @@ def test_every_step_shows_what_the_trace_says_forwards_and_back(page: Page, meth
 def check_sentences(steps: list[dict[str, Any]], trace: Trace) -> None:
     """The sentence and the figures go along."""
     first = trace.rounds[0]
-    assert steps[0]["narration"].endswith(f"The drafter proposes {len(first['proposals']) - 1} tokens.")
+    assert steps[0]["narration"].endswith(f"The drafter proposes {first['draft_length']} tokens.")
     assert steps[0]["calls"] == "0 verifier calls"
     said = " ".join(step["narration"] for step in steps if step["narration"].startswith("Round 1 "))
     for token in first["tokens"]:
@@ -202,14 +203,11 @@ def lane(page: Page, name: str) -> Locator:
 
 
 def working(trace: Trace, name: str) -> list[Any]:
-    """Begin and length of a model's work, in percent: the drafter works twice where all but the last were accepted."""
+    """Begin and length of a model's work in each round, in percent: the drafter drafts, then the verifier runs."""
     found, clock = [], 0.0
     for entry in trace.rounds:
-        drafting, verifying = entry["drafter_seconds"], entry["verifier_seconds"]
-        drafted = len(entry["proposals"])
-        last = drafting / drafted if 1 < drafted == entry["draft_length"] else 0.0
-        pieces = [(clock, drafting - last), (clock + drafting - last + verifying, last)]
-        found += [(clock + drafting - last, verifying)] if name == "verifier" else pieces[: 1 + (last > 0)]
+        begin = clock + (entry["drafter_seconds"] if name == "verifier" else 0.0)
+        found.append((begin, entry[f"{name}_seconds"]))
         clock += entry["seconds"]
     return [
         pytest.approx([100 * at / clock, 100 * length / clock], rel=1e-4, abs=1e-4) for at, length in found

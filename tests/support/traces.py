@@ -191,7 +191,7 @@ def make_trace(
         if eos and start + len(tokens) == len(todo):
             tokens[-1] |= {"special": True, "label": eos}
         entry = round_entry(tokens, index=len(trace.rounds)) | {"draft_length": len(planned)}
-        # The last draft token of a round is drafted only where all before it were accepted.
+        # The last draft token of a round is recorded only if it is examined.
         drafted = planned[len(tokens) :] if len(tokens) == len(planned) else planned[len(tokens) : -1]
         entry["proposals"] += [{"id": 8, "text": text, "q": 0.5} for text in drafted]
         if method.endswith("_only"):

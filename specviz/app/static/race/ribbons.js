@@ -38,7 +38,6 @@ function ribbon(lane, end) {
   for (const round of lane.rounds) {
     add(round.start, round.check[0], "drafter");
     add(...round.check, "verifier");
-    if (round.late) add(round.check[1], round.verdict, "drafter");
   }
   return svg;
 }

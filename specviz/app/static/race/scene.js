@@ -96,7 +96,6 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
       [each.x, each.y] = [rect.left - corner.left, rect.top - corner.top];
     }
     for (const each of slots) {
-      each.node.hidden = each.slot.late;
       place(each, each.draft, 0, 0, 0);
       if (each.instead) place(each, each.instead, 0, 0, 0);
     }
@@ -118,8 +117,8 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
   function drawRound(at, shown) {
     const round = lane.rounds[at];
     const layer = layerOf(at);
-    const { check, verdict, leave } = round.shown;
-    const checking = round.drafted > 0 && shown >= check[0] && shown < verdict;
+    const { check: [from, verdict], leave } = round.shown;
+    const checking = round.drafted > 0 && shown >= from && shown < verdict;
     if (checking !== layer.checking) layer.node.classList.toggle("checking", (layer.checking = checking));
     tell(round, shown);
     for (const each of layer.slots) drawSlot(each, shown, verdict, leave);
@@ -128,7 +127,6 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
   function drawSlot(each, shown, verdict, leave) {
     const { slot } = each;
     const decided = shown >= verdict;
-    if (slot.late && each.node.hidden === decided) each.node.hidden = !decided;
     const fate = slot.fate === "own" ? "own" : decided ? slot.fate : "";
     if (fate !== each.fate) each.draft.className = "sr-chip " + (each.fate = fate);
     const came = still() ? Number(shown >= slot.shownAt - ARRIVAL) : clamp((shown - slot.shownAt + ARRIVAL) / ARRIVAL);
@@ -156,13 +154,13 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
   }
 
   function tell(round, shown) {
-    const { check, verdict, leave } = round.shown;
+    const { check: [from, verdict], leave } = round.shown;
     const n = round.drafted;
     const slow = leave - round.shown.start > 0.6; // phases that pass at a glance are not named
     let words = "";
     if (!n) words = "the verifier writes one token";
     else if (shown >= verdict) words = round.replaced ? round.kept + " kept, 1 replaced" : round.kept === n ? "all " + n + " kept" : round.kept + " kept";
-    else if (slow && shown >= check[0]) words = "the verifier checks all in one call";
+    else if (slow && shown >= from) words = "the verifier checks all in one call";
     else if (slow || !spoken) words = "the drafter guesses ahead";
     if (words && words !== spoken) say.textContent = spoken = words;
   }

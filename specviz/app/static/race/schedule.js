@@ -3,7 +3,7 @@
  * seconds since the request; the pace maps them to seconds of the show. Pure functions, without document or words.
  */
 
-import { draftedFirst, finite, list, string } from "../shared/dom.js";
+import { finite, list, string } from "../shared/dom.js";
 
 /** Seconds of the show, without its last flights. */
 export const SHOW = 8.2;
@@ -25,23 +25,18 @@ export function laneOf(run) {
 function addRound(lane, round) {
   const proposals = list(round.proposals);
   const tokens = list(round.tokens);
-  const before = proposals.length ? draftedFirst({ ...round, proposals, tokens }) : 0;
   const parts = [finite(round.drafter_seconds), finite(round.verifier_seconds)];
   const seconds = Math.max(finite(round.seconds), 1e-6);
   const scale = Math.min(1, seconds / (parts[0] + parts[1] || seconds)); // parts may exceed the whole by a rounding
   const [drafting, checking] = parts.map((part) => Math.max(0, part * scale));
   const each = drafting / (proposals.length || 1);
   const start = lane.end;
-  const checkFrom = start + each * before;
-  const checkTo = checkFrom + checking;
-  const lateTo = checkTo + each * (proposals.length - before);
+  const check = [start + drafting, start + drafting + checking];
   const first = lane.tokens.length;
-  const decided = { start, check: [checkFrom, checkTo], checked: checking > 0, verdict: lateTo, end: start + seconds, first };
-  decided.late = proposals.length > before;
+  const decided = { start, check, checked: checking > 0, end: start + seconds, first };
   decided.slots = slotsOf(round, proposals, tokens, first).map((slot, at) => ({
     ...slot,
-    at: !proposals.length ? start : at < before ? start + each * (at + 1) : lateTo,
-    late: proposals.length > 0 && at >= before,
+    at: proposals.length ? start + each * (at + 1) : start,
   }));
   decided.kept = decided.slots.filter((slot) => slot.fate === "kept").length;
   decided.replaced = decided.slots.some((slot) => slot.fate === "rejected");
@@ -143,7 +138,7 @@ function show(round, lane, shown) {
   // Not before those of the round before, where that had many and this one is short.
   const takeOff = Math.max(leave, (lane.landings.at(-1) ?? 0) - FLIGHT);
   const lag = Math.min(0.03, 0.2 / Math.max(1, round.count));
-  round.shown = { start: shown(round.start), check: round.check.map(shown), verdict: shown(round.verdict), leave };
+  round.shown = { start: shown(round.start), check: round.check.map(shown), leave };
   // The chips of the round before leave first: draft tokens come into view in what remains of the drafting.
   const [start, checked] = [round.shown.start, round.shown.check[0]];
   const wait = Math.min(CLEARING, (checked - start) / 2);

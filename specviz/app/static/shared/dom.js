@@ -30,12 +30,10 @@ export const count = (n, noun) => n + " " + noun + (n === 1 ? "" : "s");
 /** What a run without tokens does; its position in the queue is 0 once it is being served. */
 export const waitingWords = (position) => (finite(position) > 0 ? "waiting, number " + position + " in the queue" : "reading the prompt");
 export const isExamined = (token) => Number.isFinite(token.acceptance) && Number.isFinite(token.coin);
-/** A round's draft length K. Traces before version 4 have none: all K proposals were drafted then. */
-export const draftLength = (round) => finite(round.draft_length, list(round.proposals).length);
-/** How many proposals were drafted before the verification; the last of K > 1 comes after it, where all others are accepted. */
-export function draftedFirst(round) {
-  const drafted = list(round.proposals).length;
-  return drafted > 1 && drafted === round.draft_length && round.tokens.some(isExamined) ? drafted - 1 : drafted;
+/** A round's draft length K. Traces before version 4 lack it. Bounded by the proposals, since a foreign trace may claim any number. */
+export function draftLength(round) {
+  const recorded = list(round.proposals).length;
+  return Math.min(finite(round.draft_length, recorded), recorded + 1);
 }
 export const signed = (value, text) => (value < 0 ? "−" : "") + text;
 

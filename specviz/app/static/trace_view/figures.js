@@ -28,9 +28,7 @@ const nothing = () => ({ rounds: 0, tokens: 0, examined: 0, accepted: 0, seconds
 function addRound(sums, round) {
   sums.first ??= { tokens: round.tokens.length, seconds: finite(round.seconds) };
   if (round.examined > 0) {
-    // Bounded by what the round holds: a saved page's trace may claim any number.
-    const most = Math.min(draftLength(round), list(round.proposals).length + 1);
-    while (sums.histogram.length <= most) sums.histogram.push(0);
+    while (sums.histogram.length <= draftLength(round)) sums.histogram.push(0);
     if (finite(round.accepted, -1) in sums.histogram) sums.histogram[round.accepted] += 1;
   }
   sums.rounds += 1;

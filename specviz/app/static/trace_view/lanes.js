@@ -4,7 +4,7 @@
  */
 
 import { count, el, finite, string } from "../shared/dom.js";
-import { clockOf, partsOf, secondsOf } from "./steps.js";
+import { clockOf, secondsOf } from "./steps.js";
 
 export const seconds = (value) => (value < 0.1 ? (1000 * value).toFixed(value < 0.01 ? 1 : 0) + " ms" : value.toFixed(2) + " s");
 
@@ -33,11 +33,10 @@ export function createLanes(section) {
     span = Math.max(clock, plain ?? 0);
     const busy = { drafter: 0, verifier: 0 };
     for (const name of ["drafter", "verifier"]) {
-      const pieces = rounds.flatMap((round, at) => {
-        const [drafted, verified, extended] = partsOf(round);
-        busy[name] += finite(round[name + "_seconds"]);
-        const own = name === "drafter" ? [[0, drafted], [verified, extended]] : [[drafted, verified]];
-        return own.map(([from, to]) => (to > from ? piece(at, starts[at] + from, to - from) : null));
+      const pieces = rounds.map((round, at) => {
+        const spent = finite(round[name + "_seconds"]);
+        busy[name] += spent;
+        return spent > 0 && piece(at, starts[at] + (name === "verifier" ? finite(round.drafter_seconds) : 0), spent);
       });
       track(name).replaceChildren(...pieces.filter(Boolean));
       find('[data-lane="' + name + '"] .sv-lane-sum').textContent = busy[name] > 0 ? seconds(busy[name]) : "did not run";

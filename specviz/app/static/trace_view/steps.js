@@ -2,7 +2,7 @@
  * The steps of a run in order, and their times on its clock. Knows rounds and the order of events in them; draws nothing.
  */
 
-import { draftedFirst, finite, isExamined, list } from "../shared/dom.js";
+import { draftLength, finite, isExamined } from "../shared/dom.js";
 
 /**
  * The steps of rounds. A step: index of the `round`, `phase`, `offset` of its token in the round, `tokens` and `drafts`
@@ -10,8 +10,8 @@ import { draftedFirst, finite, isExamined, list } from "../shared/dom.js";
  *
  *   propose   the draft tokens are there             verify     the verifier has scored them
  *   accept    the coin accepted a draft token        reject     the coin rejected it
- *   extend    all were accepted: one more is drafted resample   the replacement is drawn
- *   keep      the rest is kept unexamined            write      the verifier wrote a token itself
+ *   keep      the rest is kept unexamined            resample   the replacement is drawn
+ *   write     the verifier wrote a token itself
  */
 export function stepsOf(rounds) {
   const steps = [];
@@ -19,13 +19,11 @@ export function stepsOf(rounds) {
   let before = 0;
   rounds.forEach((each, round) => {
     const { tokens } = each;
-    const first = draftedFirst(each);
     const add = (phase, offset, shown, drafts = shown) =>
       steps.push({ round, phase, offset, tokens: before + shown, drafts: before + drafts });
-    if (first > 0) add("propose", 0, 0);
+    if (draftLength(each) > 0) add("propose", 0, 0);
     if (tokens.some(isExamined)) add("verify", 0, 0);
     tokens.forEach((token, offset) => {
-      if (offset === first && offset < list(each.proposals).length) add("extend", offset, offset);
       if (!isExamined(token)) {
         if (!token.accepted) add("write", offset, offset + 1);
         else if (!unexamined(tokens[offset + 1])) add("keep", offset, offset + 1);
@@ -54,17 +52,8 @@ export function roundSoFar(round, step, first) {
 export const secondsOf = (round) =>
   Math.max(finite(round.seconds), finite(round.drafter_seconds) + finite(round.verifier_seconds));
 
-/** When a round's drafting, verification and last draft token ended; each draft token is taken to have cost the same. */
-export function partsOf(round) {
-  const [drafting, verifying] = [finite(round.drafter_seconds), finite(round.verifier_seconds)];
-  const drafted = drafting * (draftedFirst(round) / Math.max(1, list(round.proposals).length));
-  return [drafted, drafted + verifying, drafting + verifying];
-}
-
 /** Seconds from the round's beginning at which a step has ended, as measured. */
 export function clockOf(step, round) {
-  const [drafted, verified, extended] = partsOf(round);
-  const goesOn = step.phase === "accept" && step.offset < draftedFirst(round) && extended > verified;
-  const ends = { propose: drafted, verify: verified, extend: extended, accept: goesOn ? verified : secondsOf(round) };
-  return ends[step.phase] ?? secondsOf(round);
+  const drafted = finite(round.drafter_seconds);
+  return { propose: drafted, verify: drafted + finite(round.verifier_seconds) }[step.phase] ?? secondsOf(round);
 }

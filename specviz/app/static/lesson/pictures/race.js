@@ -39,7 +39,6 @@ export function racePicture({ lanes: runs }, { language, methods }) {
     for (const round of lane.rounds) {
       bar(round.start, round.check[0], "drafter");
       bar(...round.check, "verifier");
-      bar(round.check[1], round.verdict, "drafter");
     }
     const own = el("section", "sl-lane", el("div", "sl-lane-head", el("h3", "", name), el("p", "sl-calls", calls, " ", language.say("calls")), clock),
       ribbon, el("p", "sl-text", ...tokens));

@@ -95,7 +95,7 @@ _PAPER = (
         label="OPT: trust the drafter where that saves rejections",
         group=_DEFERRAL,
         expression="max q1 >= max p1 - a * TV",
-        sentence="Like Diff, with an allowance that grows with the disagreement of the two: exactly where accepting saves rejections.",
+        sentence="Like Diff, with an allowance that grows with TV(q, p): the rejection rate that trusting the drafter saves.",
         lenience_range=(-math.inf, math.inf),
         offered_range=(-5.0, 5.0),
         default_lenience=0.3,
@@ -152,7 +152,7 @@ _SINCE_THE_PAPER = (
         group=_SINCE,
         formula="π = (1 − α)·p + α·q",
         ratio="((1 - a) * p(v) + a * q(v)) / q(v)",
-        sentence="Decodes losslessly towards a fixed mixture of the two models: of all targets, the one that accepts most at its distance from the verifier.",
+        sentence="Decodes losslessly towards a fixed mixture of the two models: no target at the same total variation from the verifier accepts more.",
         offered_range=(0.0, 1.0),
         default_lenience=0.3,
         strict_end="0: lossless",
@@ -182,7 +182,7 @@ _SINCE_THE_PAPER = (
         group=_SINCE,
         formula="p(v) ≥ min(ε, δ·e^(−H(p))), ε = (1 − α)², δ = 1 − α",
         expression="p(v) >= min((1 - a) * (1 - a), (1 - a) * exp(-H(p)))",
-        sentence="Trusts each proposed token that is likely enough for the verifier, or for how unsure the verifier is: the flatter p, the lower the bar.",
+        sentence="Trusts each proposed token whose verifier probability reaches a threshold: the flatter p, the lower the threshold.",
         offered_range=(0.0, 1.0),
         default_lenience=0.7,
         strict_end="0: trust only what is likelier than typical",
@@ -213,7 +213,7 @@ _SINCE_THE_PAPER = (
         offered_range=(0.0, 0.7),
         default_lenience=0.1,
         strict_end="0: trust only perfect agreement",
-        drafter_end="0.7: always trust, since ln 2 is the most",
+        drafter_end="0.7: always trust, since JS is at most ln 2",
         source="Holsman et al., ACL Findings 2025, arXiv 2502.20704, with the Jensen–Shannon divergence; the authors' code (maxholsman/fsd)",
     ),
     Method(
@@ -259,7 +259,7 @@ _IN_ENGINES = (
         title="Greedy drafts",
         label="Greedy drafts: the drafter proposes its favourite",
         group=_ENGINES,
-        formula="accept the drafter’s favourite v with p(v)",
+        formula="accept the drafter’s favourite v with probability p(v)",
         ratio="p(v) / q(v)",
         greedy_drafts=True,
         sentence="Speculative decoding of the drafter’s most probable token at every temperature. Lossless, and the drafter’s probabilities are not needed; a token that the verifier finds unlikely is seldom kept.",
@@ -321,7 +321,7 @@ def get_method(name: str, rule: str = "") -> Method:
     if not rule:
         return METHODS[name]
     if name != OWN_RULE:
-        raise RequestError(f"{name} has a rule already: with a rule of your own the method is {OWN_RULE}.")
+        raise RequestError(f"{name} has a rule already: to use your own, choose the method {OWN_RULE}.")
     return _own(rule)
 
 
@@ -347,7 +347,8 @@ def register_method(method: Method) -> Method:
     """
     if not _NAME.fullmatch(method.name):
         raise RequestError(
-            f"{quoted(method.name)} is no name of a method: up to 40 letters, digits and underscores are."
+            f"{quoted(method.name)} is not a valid method name: use up to 40 letters, digits and underscores, "
+            "beginning with a letter."
         )
     if method.name in METHODS:
         raise RequestError(f"There is a method {method.name} already: give yours another name.")

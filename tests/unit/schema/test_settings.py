@@ -45,7 +45,7 @@ from specviz.schema.settings import SETTINGS, Request
         ({"repetition_penalty": 0}, "from 0.01 to 100"),
         ({"repetition_penalty": math.nan}, "Repetition penalty is nan; it must be a number"),
         ({"inspect": 101}, "from 0 to 100"),
-        ({"rule": "p1(v) > a"}, "cascade_tokenV3 has a rule already: .* the method is own_rule"),
+        ({"rule": "p1(v) > a"}, "cascade_tokenV3 has a rule already: .* the method own_rule"),
     ],
 )
 def test_bad_input_is_refused_with_a_sentence(settings: dict, sentence: str) -> None:

@@ -176,7 +176,7 @@ class _RefusalError(Exception):
 
 def _misnamed(error: Exception, path: str) -> str:
     """The sentence about an unknown endpoint, or an unknown or missing argument, if that is why gradio failed; otherwise ""."""
-    listed = f"{compat.API_PREFIX}/info lists those that there are."
+    listed = f"{compat.API_PREFIX}/info lists the valid names."
     if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
         return f"There is no endpoint {quoted(found[1])} here; {listed}"
     if not isinstance(error, TypeError):
@@ -213,7 +213,7 @@ async def _unfit(request: Request, error: Exception) -> Response:
     """Answer 422 and say what is wrong with a body or a query, without repeating its content."""
     found = cast(RequestValidationError, error).errors()[:3]
     said = [f"{'.'.join(str(part)[:40] for part in each['loc'])}: {each['type']}" for each in found]
-    return refusal(request.scope, 422, f"The request is not what this address takes ({'; '.join(said)}).")
+    return refusal(request.scope, 422, f"This address does not accept the request ({'; '.join(said)}).")
 
 
 async def _not_allowed(request: Request, error: Exception) -> Response:
@@ -230,7 +230,7 @@ class GuardedBlocks(compat.LastingBlocks):
         try:
             if len(inputs) != (wanted := len(block_fn.inputs)):
                 raise gr.Error(
-                    f"{len(inputs)} values came and {wanted} are wanted: give all, or arguments by name."
+                    f"{len(inputs)} values were sent, {wanted} are expected: send all, or name the arguments."
                 )
             for block, value in zip(block_fn.inputs, inputs, strict=True):
                 _check(block, value)

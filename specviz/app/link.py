@@ -29,7 +29,7 @@ NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
     each.query: each.name for each in CONTROLS.values()
 }
 """Names in a query, and the settings that they stand for: "run" is the key of a recorded run, "token" the index of a token to select in
-it. A query may also have `tab`, `lesson` (with `step` and `language`, which the browser reads) and one `pane` per pane."""
+it. A query may also have `tab`, `lesson` (with `step` and `language`, which the browser reads) and a `pane` for each text of a comparison."""
 
 MAX_PROMPT = 4000
 """Most characters of a prompt in a link."""
@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?")
 class Pane:
     """One pane of a comparison."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # of a pane that a browser sends
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # refuses unknown fields in what a browser sends
 
     method: str
     lenience: float
@@ -171,7 +171,7 @@ def _read(
             try:
                 get_method(OWN_RULE, value)
             except RuleError as error:
-                raise _UnfitError(f"it is no rule, from character {error.position + 1} on") from error
+                raise _UnfitError(f"it is not a valid rule: see character {error.position + 1}") from error
             return value
     control = offered[NAMES[name]]
     return _number(value, *control.offered, is_whole=control.setting.is_whole)

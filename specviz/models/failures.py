@@ -49,11 +49,11 @@ _FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
         (is_out_of_memory, "out of memory", "allocate memory"),
     ),
     (
-        "The disk is full: loading {name} needs more room in the model hub's cache.",
+        "The disk is full: loading {name} needs more space in the local model cache.",
         (is_disk_full,),
     ),
     (
-        "The files of {name} cannot be read or stored: check the permissions of the model cache.",
+        "The files of {name} cannot be read or stored: check the permissions of the local model cache.",
         (PermissionError, "read-only file system"),
     ),
     # These come before "cannot be reached", because huggingface_hub says that of any failed answer.
@@ -62,11 +62,11 @@ _FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
         (range(401, 402),),
     ),
     (
-        "The model hub limits the requests from here: load {name} again in a few minutes, or log in (hf auth login).",
+        "The model hub is rate-limiting this machine: load {name} again in a few minutes, or log in (hf auth login).",
         (range(429, 430),),
     ),
     (
-        "The model hub is out of order and cannot give {name} now: try again later.",
+        "The model hub has a server error and cannot provide {name} now: try again later.",
         (range(500, 600),),
     ),
     (
@@ -78,7 +78,7 @@ _FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
         (range(400, 600),),
     ),
     (
-        "The model hub cannot be reached from here and {name} is not in its cache: connect to the network, or use the "
+        "The model hub cannot be reached from here and {name} is not cached here: connect to the network, or use the "
         "embedded pair.",
         (
             *(hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled),
@@ -109,12 +109,12 @@ def check_folder(folder: Path, name: str) -> None:
         quantisation = json.loads((folder / "config.json").read_text("utf-8")).get("quantization_config")
     unread = ""
     if quantisation:
-        unread = f"is quantised by {str(quantisation.get('quant_method') or 'a method of its own')[:40]}"
+        unread = f"is quantised by {str(quantisation.get('quant_method') or 'an unnamed method')[:40]}"
     elif not weights and any(folder.glob("*.gguf")):
-        unread = "holds no safetensors and only GGUF"
+        unread = "has only GGUF weights"
     if unread:
         raise PairError(
-            f"{name} {unread}, a format that is not read: take a folder with the model's float weights as safetensors."
+            f"{name} {unread}, which is not supported: use a folder with the model's float weights as safetensors."
         )
     if not weights and (folder / "adapter_config.json").is_file():
         raise PairError(

@@ -353,7 +353,7 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
     run = trace_file.parse(lines, Run, Round)
     if most is not None and (drawn := _drawn(run)) > most:
         raise TraceError(
-            f"This trace is too long to be drawn: it has {drawn:,} rounds, tokens and draft tokens, and here it may have {most:,}."
+            f"This trace is too long to be drawn: it has {drawn:,} rounds, tokens and draft tokens, and here it may have at most {most:,}."
         )
     if run.stop_reason not in STOP_REASONS:
         raise TraceError(f"This trace is damaged: {run.stop_reason!r} is no reason to stop.")

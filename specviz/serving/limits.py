@@ -53,11 +53,11 @@ class Limits:
         return replace(usual or cls(), **{name: value for name, value in found.items() if value is not None})
 
     def check(self, request: Request) -> None:
-        """Raises RequestError if a request is longer than allowed. Uses no tokenizer, so it counts only `token_ids`."""
+        """Raises RequestError if a request is longer than allowed. Without a tokenizer, it can count the tokens of `token_ids` only."""
         length = prompt_characters(request)
         if length > self.max_prompt:
             raise RequestError(
-                f"The prompt has {length} characters; here it may have {self.max_prompt}: shorten it."
+                f"The prompt has {length} characters; here it may have at most {self.max_prompt}: shorten it."
             )
         self.check_tokens(request, len(request.token_ids or ()))
         if request.max_new_tokens > self.max_new_tokens:
@@ -77,7 +77,7 @@ class Limits:
             has, may = f"The prompt and the text up to the fork have {count} tokens", "they may"
         else:
             has, may = f"The prompt has {count} tokens", "it may"
-        raise RequestError(f"{has}; here {may} have {most}: shorten the prompt.")
+        raise RequestError(f"{has}; here {may} have at most {most}: shorten the prompt.")
 
     def check_panes(self, requests: Sequence[Request]) -> None:
         """Raises RequestError if too many requests are compared."""
@@ -134,13 +134,13 @@ class Visits:
             per_visitor, per_address = self._most
             if after[session] > per_visitor:
                 raise QuotaError(
-                    f"You keep SpecViz busy with {per_visitor} runs already, as many as one visitor may have: "
+                    f"You already have {per_visitor} runs in progress, the most that one visitor may have: "
                     "wait for one to end, or stop it."
                 )
             if after[address] > per_address:
                 raise QuotaError(
-                    f"With this run there would be more than {per_address} texts under way for your network, "
-                    "as many as one address may have: wait for one to end."
+                    f"This run would exceed the {per_address} texts that one network address may have in progress: "
+                    "wait for one to end."
                 )
             self._counts = after
         try:

@@ -85,7 +85,7 @@ def choose(environment: Mapping[str, str], hardware: Hardware) -> dict[str, Pair
         return known
     if unknown := [key for key in asked if key not in known]:
         raise SpecvizError(
-            f'{OFFERED} names {unknown[0]!r}, which is no pair: say "all", or some of {", ".join(known)}.'
+            f'{OFFERED} names {unknown[0]!r}, which is not a pair: use "all", or some of {", ".join(known)}.'
         )
     if asked:
         return {key: known[key] for key in asked}
@@ -100,7 +100,7 @@ def _named(environment: Mapping[str, str]) -> list[str]:
 def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
     """Why a pair is not offered, as far as known without asking the hub; "" if it is offered."""
     if hardware.zero_gpu:
-        return "" if spec.key in ZERO_GPU_PAIRS else "too large to be lent a GPU for"
+        return "" if spec.key in ZERO_GPU_PAIRS else "too large for ZeroGPU"
     if not spec.repositories:
         return ""
     width, memory, where = _FLOAT32, hardware.host_bytes * HOST_SHARE, "memory"
@@ -109,7 +109,7 @@ def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
     elif spec.verifier_parameters > CPU_PARAMETERS:
         return "too large for a CPU"
     if (needed := spec.loaded_parameters * width) > memory:
-        return f"needs {needed / 1e9:.1f} GB of {where}, {memory / 1e9:.1f} GB are there for a pair"
+        return f"needs {needed / 1e9:.1f} GB of {where}; a pair may take {memory / 1e9:.1f} GB"
     from huggingface_hub import constants, get_token  # slow to import
 
     offline, locked = constants.HF_HUB_OFFLINE, spec.gated and get_token() is None

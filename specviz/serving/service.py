@@ -108,7 +108,7 @@ class Service:
         """Raises PairError if a pair is known not to be loadable now. Looks for obstacles again only if the pair had one before."""
         if key in self._obstacles(self._states) and (words := self.obstacles().get(key)):
             raise PairError(
-                f"{find_pair(offer.offered_pairs().get(key, key)).title} cannot be had now: {words}."
+                f"{find_pair(offer.offered_pairs().get(key, key)).title} is not available now: {words}."
             )
 
     # ---- requests --------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class Service:
         offered = offer.offered_pairs()
         unloaded = []
         if words := offer.missing_pairs().get(key):
-            raise PairError(f"{find_pair(key).title} cannot be had here: {words}.")
+            raise PairError(f"{find_pair(key).title} is not available here: {words}.")
         if key not in offered:
             raise PairError(f"There is no model pair of that name here: known are {', '.join(offered)}.")
         with self._lock:

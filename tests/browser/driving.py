@@ -86,7 +86,7 @@ def violations(page: Page, within: str | None = None, *rules: str) -> list[tuple
 
 
 def choose(page: Page, name: str, title: str) -> None:
-    """Choose from a dropdown; the title of a pair that cannot be had now is followed by the reason."""
+    """Choose from a dropdown; the title of a pair that is not available now is followed by the reason."""
     page.locator(f"#{name} input").click()
     named = re.compile(f"^{re.escape(title)}({re.escape(NOT_NOW)}.*)?$")
     page.get_by_role("option", name=named).click()

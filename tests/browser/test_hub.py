@@ -1,4 +1,4 @@
-"""The page when a pair of the hub cannot be had. tests/e2e/test_hub_faults.py has a hub that fails, test_every_pair.py the progress of
+"""The page when a pair of the hub is not available. tests/e2e/test_hub_faults.py has a hub that fails, test_every_pair.py the progress of
 downloads, and test_accessibility.py progress on the page."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_a_pair_that_cannot_be_had_is_grey_says_why_and_does_not_run(visitor: Vi
     colours = {option.evaluate("it => getComputedStyle(it).color") for option in (greyed, other)}
     assert len(colours) == 2
     greyed.click()
-    refusal = f"{title} cannot be had now: {GATED}."
+    refusal = f"{title} is not available now: {GATED}."
     expect(page.locator("#pair input")).to_have_value(f"{title}{NOT_NOW}{GATED}")
     asked = len(visitor.hub.asked)
     page.click("#run")

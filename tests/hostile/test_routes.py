@@ -212,4 +212,4 @@ def test_too_few_and_too_many_values_are_counted(live: Live) -> None:
     for values in (["Hi"], [1] * 40):
         event = live.send("POST", f"{API}/call/generate", json={"data": values}).json()["event_id"]
         told = live.send("GET", f"{API}/call/generate/{event}").text
-        assert f"{len(values)} values came and 15 are wanted: give all, or arguments by name." in told
+        assert f"{len(values)} values were sent, 15 are expected: send all, or name the arguments." in told

@@ -125,7 +125,7 @@ def test_a_rule_of_ones_own_makes_its_method_and_a_foreign_one_is_ignored() -> N
     assert link.problems == ("The link’s “rule” was ignored: it is for the method own_rule.",)
     link = parsed("rule=p1(v)+%3E+<b>")
     assert link.settings == {}
-    assert link.problems == ("The link’s “rule” was ignored: it is no rule, from character 9 on.",)
+    assert link.problems == ("The link’s “rule” was ignored: it is not a valid rule: see character 9.",)
 
 
 def test_a_link_to_a_lesson_opens_one_that_is_there() -> None:

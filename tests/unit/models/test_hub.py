@@ -28,9 +28,7 @@ def listed() -> dict[str, PairStatus]:
 def test_without_a_hub_only_cached_pairs_can_be_used_and_it_is_asked_once(
     empty_hub_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert refusal("gpt2").startswith(
-        "The model hub cannot be reached from here and gpt2 is not in its cache"
-    )
+    assert refusal("gpt2").startswith("The model hub cannot be reached from here and gpt2 is not cached here")
     asked, real = list[None](), hub.reachable
     monkeypatch.setattr(hub, "reachable", lambda: asked.append(None) or real())
     found = listed()

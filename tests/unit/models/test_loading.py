@@ -95,11 +95,11 @@ REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     ),
     (
         lambda it: change_config(it, quantization_config={"quant_method": "awq", "bits": 4}),
-        "Large is quantised by awq, a format that is not read",
+        "Large is quantised by awq, which is not supported",
     ),
     (
         lambda it: other_files(it, model__gguf="GGUF"),
-        "Large holds no safetensors and only GGUF, a format that is not read",
+        "Large has only GGUF weights, which is not supported",
     ),
     (
         lambda it: other_files(it, adapter_config__json="{}"),

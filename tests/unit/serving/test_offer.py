@@ -95,7 +95,7 @@ def test_the_owner_has_the_last_word() -> None:
     assert offered(poor, OWN_PAIRS="mine=a/b>c/d;yours=e>f;") == [*EMBEDDED, "mine", "yours"]
     assert offered(poor, OWN_PAIRS="mine=a/b>c/d;yours=e>f", PAIRS_OFFERED="yours") == ["yours"]
     with pytest.raises(
-        SpecvizError, match=r"names 'nope', which is no pair: say \"all\", or some of embedded"
+        SpecvizError, match=r"names 'nope', which is not a pair: use \"all\", or some of embedded"
     ):
         offered(poor, PAIRS_OFFERED="embedded,nope")
 

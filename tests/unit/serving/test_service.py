@@ -205,17 +205,17 @@ def refused_while_others_are_served(
 def test_one_visitor_may_have_so_many_runs_and_one_address_so_many_texts(service: Service) -> None:
     """Who makes up a session for each call gains nothing."""
     one, another = Visitor("one"), Visitor("another")
-    refused_while_others_are_served(service, [one] * 3, another, "with 2 runs already")
+    refused_while_others_are_served(service, [one] * 3, another, "already have 2 runs")
     calls = [Visitor(f"call {number}", "203.0.113.7") for number in range(4)]
     elsewhere = Visitor("call", "203.0.113.8")
-    refused_while_others_are_served(service, calls, elsewhere, "more than 3 texts")
+    refused_while_others_are_served(service, calls, elsewhere, "exceed the 3 texts")
 
 
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (Request(prompt="x" * 4001), "has 4001 characters; here it may have 4000"),
-        (Request(token_ids=[1] * 2049), "has 2049 tokens; here it may have 2048"),
+        (Request(prompt="x" * 4001), "has 4001 characters; here it may have at most 4000"),
+        (Request(token_ids=[1] * 2049), "has 2049 tokens; here it may have at most 2048"),
         (ask(max_new_tokens=3001), "it may be at most 3000"),
     ],
 )
@@ -244,7 +244,7 @@ def test_what_a_prompt_costs_is_counted_in_tokens_at_every_door(loads: Loads, ti
             lambda request: service.lines(FIRST, request, stop),
             lambda request: service.compare_lines([FIRST] * 2, [rare, request], stop),
         ):
-            with pytest.raises(RequestError, match=f"has {count} tokens; here it may have {most}"):
+            with pytest.raises(RequestError, match=f"has {count} tokens; here it may have at most {most}"):
                 list(ask_(longer))
         assert not service.status()[0].finished
         run = parse_trace(
@@ -252,7 +252,9 @@ def test_what_a_prompt_costs_is_counted_in_tokens_at_every_door(loads: Loads, ti
         )
         fork = run.fork(11)
         assert texts(service, FIRST, fork) == [run.token_ids[11:]]
-        with pytest.raises(RequestError, match=f"have {most + 13} tokens; here they may have {most + 12}"):
+        with pytest.raises(
+            RequestError, match=f"have {most + 13} tokens; here they may have at most {most + 12}"
+        ):
             texts(service, FIRST, replace(fork, token_ids=[*run.prompt_ids, *run.token_ids, 5]))
     finally:
         service.close()
@@ -276,7 +278,7 @@ def test_pairs_that_cannot_be_had_say_why_and_load_nothing(
     expected = {"pythia": "too large for a CPU", SECOND: "the hub is down"}
     assert service.obstacles() == service.obstacles() == expected
     assert asked == [[THIRD]]
-    with pytest.raises(PairError, match=r" cannot be had now: the hub is down\.$"):
+    with pytest.raises(PairError, match=r" is not available now: the hub is down\.$"):
         service.check_pair(SECOND)
     with pytest.raises(PairError, match=r"^Pythia .* too large for a CPU\.$"):
         texts(service, "pythia")

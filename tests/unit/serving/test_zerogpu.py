@@ -144,7 +144,7 @@ def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, 
     assert service.status()[0].finished == {"length": 3, "cancelled": 1}
     with pytest.raises(PairError, match="no model pair of that name"):
         list(service.lines("gpt2", request, stop))
-    with pytest.raises(RequestError, match="tokens; here it may have 3"):
+    with pytest.raises(RequestError, match="tokens; here it may have at most 3"):
         list(ZeroGpuService(Limits(max_prompt_tokens=3)).lines("embedded", request, stop))
     with pytest.raises(RequestError, match="no id of this pair"):  # the worker says so
         list(service.lines("embedded", Request(token_ids=[10**6]), threading.Event()))

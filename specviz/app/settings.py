@@ -21,7 +21,7 @@ HELP = {
     "top_k": "Keep the k most probable tokens, at least 1; 0 keeps all.",
     "top_p": "Keep the most probable tokens whose probabilities sum to this share, above 0; 1 keeps all.",
     "seed": "At least 0; the same seed and settings give the same text.",
-    "max_new_tokens": "Most tokens to write, at least 1.",
+    "max_new_tokens": "Maximum number of new tokens, at least 1.",
     "forbidden_tokens": "A token that must not be written; repeatable.",
     "echo": "Begin the text with the prompt.",
     "inspect": "Number of top tokens to record with each token of the trace, 0 to 100.",
@@ -39,7 +39,7 @@ class Control:
 
     Attributes:
         title: its label.
-        offered: its smallest and largest number, also of a link; empty for other kinds of controls.
+        offered: its smallest and largest number, on the page and in a link; empty for other kinds of controls.
         step: the step of its slider; without one the control is a box for a number.
         hint: the meaning of its special values.
         query: its name in a link, by default the setting's.
@@ -75,7 +75,7 @@ CONTROLS = {
         Control("top_k", "top-k", (0, 1_000_000), hint=_KEEPS_ALL),
         Control("top_p", "top-p", (0.05, 1), step=0.05, hint="1 keeps all tokens."),
         Control("seed", "Seed", (0, MAX_SEED), hint="Same seed, same text."),
-        Control("max_new_tokens", "Most tokens to write", (8, 512), step=8, query="tokens"),
+        Control("max_new_tokens", "Max new tokens", (8, 512), step=8, query="tokens"),
         Control("min_p", "min-p", (0, 1), step=0.05, hint=_KEEPS_ALL),
         Control("rule", "Your own rule"),
         Control("repetition_penalty", "Repetition penalty", (0.01, 100), hint="1 is off."),

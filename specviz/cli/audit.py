@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from specviz.cli.options import Json, Markdown, asks, choices, command_line
+from specviz.cli.options import Json, Markdown, choices, command_line, option
 from specviz.cli.terminal import interrupt
 from specviz.files import write_whole
 from specviz.progress import TerminalProgress
@@ -22,16 +22,16 @@ def audit(
     engines: Annotated[
         list[str] | None, typer.Argument(metavar="[ENGINE]...", help=_ENGINES, show_default=False)
     ] = None,
-    samples: Annotated[int | None, asks("Samples of each engine and temperature", 2000)] = None,
-    tokens: Annotated[int | None, asks("How many first tokens are compared", 3)] = None,
-    temperatures: Annotated[list[float] | None, asks("Temperatures", "0.7 1", "T...")] = None,
+    samples: Annotated[int | None, option("Samples of each engine and temperature", 2000)] = None,
+    tokens: Annotated[int | None, option("How many first tokens are compared", 3)] = None,
+    temperatures: Annotated[list[float] | None, option("Temperatures", "0.7 1", "T...")] = None,
     models: Annotated[
-        Path | None, asks("Folder of drafter and verifier, written if missing", "temporary", "DIR")
+        Path | None, option("Folder of drafter and verifier, written if missing", "temporary", "DIR")
     ] = None,
     body: Annotated[
-        str | None, asks("Further parameters of each call to a URL, such as its model", "{}", "JSON")
+        str | None, option("Further parameters of each call to a URL, such as its model", "{}", "JSON")
     ] = None,
-    seed: Annotated[int | None, asks("Seed of the samples", 0)] = None,
+    seed: Annotated[int | None, option("Seed of the samples", 0)] = None,
     json: Json = None,
     markdown: Markdown = None,
 ) -> int:

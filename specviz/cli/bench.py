@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from specviz.cli.options import Json, Markdown, asks, choices, command_line
+from specviz.cli.options import Json, Markdown, choices, command_line, option
 from specviz.cli.terminal import interrupt, print_table
 from specviz.files import write_whole
 from specviz.progress import TerminalProgress
@@ -16,21 +16,21 @@ from specviz.progress import TerminalProgress
 
 def bench(
     context: typer.Context,
-    pair: Annotated[str | None, asks("Model pair", "embedded", "PAIR")] = None,
+    pair: Annotated[str | None, option("Model pair", "embedded", "PAIR")] = None,
     shape: Annotated[
         tuple[str, str] | None,
-        asks("Random weights at the shapes of two models, qwen2.5-0.5b qwen2.5-7b", None, "DRAFTER VERIFIER"),
+        option("Random weights in two models’ shapes: qwen2.5-0.5b qwen2.5-7b", None, "DRAFTER VERIFIER"),
     ] = None,
-    contenders: Annotated[list[str] | None, asks("Who takes part", "all", "NAME...")] = None,
-    repetitions: Annotated[int | None, asks("Runs for each prompt and temperature", 1)] = None,
-    tokens: Annotated[int | None, asks("New tokens of every run", 40)] = None,
-    prompts: Annotated[int | None, asks("Number of prompts", 14)] = None,
-    draft_length: Annotated[int | None, asks("Draft tokens a round, where fixed", 3, "K")] = None,
-    sequences: Annotated[int | None, asks("Concurrent sequences", 8)] = None,
-    temperatures: Annotated[list[float] | None, asks("Temperatures", "0 1", "T...")] = None,
-    seed: Annotated[int | None, asks("Seed of the first prompt", 0)] = None,
-    device: Annotated[str | None, asks("auto, cpu, cuda, cuda:1, ...", "auto", "DEVICE")] = None,
-    dtype: Annotated[str | None, asks("auto, float32, bfloat16, float16, float64", "auto", "DTYPE")] = None,
+    contenders: Annotated[list[str] | None, option("Who takes part", "all", "NAME...")] = None,
+    repetitions: Annotated[int | None, option("Runs for each prompt and temperature", 1)] = None,
+    tokens: Annotated[int | None, option("New tokens of every run", 40)] = None,
+    prompts: Annotated[int | None, option("Number of prompts", 14)] = None,
+    draft_length: Annotated[int | None, option("Draft tokens a round, where fixed", 3, "K")] = None,
+    sequences: Annotated[int | None, option("Concurrent sequences", 8)] = None,
+    temperatures: Annotated[list[float] | None, option("Temperatures", "0 1", "T...")] = None,
+    seed: Annotated[int | None, option("Seed of the first prompt", 0)] = None,
+    device: Annotated[str | None, option("auto, cpu, cuda, cuda:1, ...", "auto", "DEVICE")] = None,
+    dtype: Annotated[str | None, option("auto, float32, bfloat16, float16, float64", "auto", "DTYPE")] = None,
     json: Json = None,
     markdown: Markdown = None,
 ) -> int:

@@ -8,38 +8,38 @@ from typing import Annotated
 
 import typer
 
-from specviz.cli.options import Device, asks, choices
+from specviz.cli.options import Device, choices, option
 from specviz.cli.terminal import interrupt
 from specviz.progress import TerminalProgress
 
 
 def distill(
     context: typer.Context,
-    out: Annotated[Path, asks("Directory for everything that is written", metavar="DIR")],
-    pair_verifier: Annotated[str, asks("The pair whose verifier teaches", metavar="PAIR")] = "embedded",
+    out: Annotated[Path, option("Directory for everything that is written", metavar="DIR")],
+    pair_verifier: Annotated[str, option("The pair whose verifier teaches", metavar="PAIR")] = "embedded",
     layers: Annotated[
         list[int] | None,
-        asks("Layers of the verifier to start from; -1 is the last one", "0 -2 -1", "N..."),
+        option("Layers of the verifier to start from; -1 is the last one", "0 -2 -1", "N..."),
     ] = None,
-    vocabulary: Annotated[int, asks("Size of the drafter's vocabulary; 0 is the verifier's")] = 12288,
-    start: Annotated[str, asks("Continue from this drafter instead", metavar="FOLDER")] = "",
+    vocabulary: Annotated[int, option("Size of the drafter's vocabulary; 0 is the verifier's")] = 12288,
+    start: Annotated[str, option("Continue from this drafter instead", metavar="FOLDER")] = "",
     skills: Annotated[
-        int, asks("Teach that drafter this many questions with known answers, beside the texts", metavar="N")
+        int, option("Teach that drafter this many questions with known answers too", metavar="N")
     ] = 0,
     texts: Annotated[
         list[str] | None,
-        asks("Train on the texts in these folders, which distill wrote (DIR/texts)", None, "FOLDER..."),
+        option("Train on the texts in these folders, which distill wrote (DIR/texts)", None, "FOLDER..."),
     ] = None,
     tokens: Annotated[
-        int, asks("Tokens to train on; the verifier writes those that --texts lack")
+        int, option("Tokens to train on; the verifier writes those that --texts lack")
     ] = 1_000_000,
-    passes: Annotated[int, asks("Epochs")] = 8,
-    rows: Annotated[int, asks("Answers written at once")] = 128,
-    answer_tokens: Annotated[int, asks("Maximum length of an answer")] = 224,
-    batch_tokens: Annotated[int, asks("Tokens of a training step")] = 2048,
-    seed: Annotated[int, asks("Seed of everything random")] = 0,
-    learning_rate: Annotated[float, asks("Peak learning rate", metavar="X")] = 1e-3,
-    four_bits: Annotated[bool, asks("Train and store with weights of four bits instead of eight")] = False,
+    passes: Annotated[int, option("Epochs")] = 8,
+    rows: Annotated[int, option("Answers written at once")] = 128,
+    answer_tokens: Annotated[int, option("Maximum length of an answer")] = 224,
+    batch_tokens: Annotated[int, option("Tokens of a training step")] = 2048,
+    seed: Annotated[int, option("Seed of everything random")] = 0,
+    learning_rate: Annotated[float, option("Peak learning rate", metavar="X")] = 1e-3,
+    four_bits: Annotated[bool, option("Train and store with weights of four bits instead of eight")] = False,
     device: Device = "auto",
 ) -> int:
     """Train a drafter for a pair's verifier; the same command resumes it."""

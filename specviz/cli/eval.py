@@ -1,4 +1,4 @@
-"""The command `eval`."""
+"""The command `eval`: its options, and what it prints and writes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
-from specviz.cli.options import Pair, UnsafeCode, asks, with_settings, writes
+from specviz.cli.options import Pair, UnsafeCode, option, output_file, with_settings
 from specviz.cli.terminal import interrupt
 from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
-_WRITTEN = ("results", "groups", "n-shot", "n-samples", "versions")
+_SAVED_KEYS = ("results", "groups", "n-shot", "n-samples", "versions")
 
 
 @with_settings(("method", "lenience", "draft_length", "seed", "repetition_penalty"))
 def evaluate(
-    tasks: Annotated[list[str], asks("Tasks, groups or tags", metavar="NAME...")],
+    tasks: Annotated[list[str], option("Tasks, groups or tags", metavar="NAME...")],
     temperature: Annotated[
-        float | None, asks("Of all texts and likelihoods", "each task's own, and 1 for likelihoods", "T")
+        float | None, option("Temperature of texts and likelihoods", "each task's; 1 for likelihoods", "T")
     ] = None,
     pair: Pair = "embedded",
-    limit: Annotated[int | None, asks("Documents of each task", "all", low=1)] = None,
-    num_fewshot: Annotated[int | None, asks("Examples in a prompt", "each task's own", low=0)] = None,
-    include_path: Annotated[Path | None, asks("A folder with tasks of your own", metavar="DIR")] = None,
+    limit: Annotated[int | None, option("Documents of each task", "all", low=1)] = None,
+    num_fewshot: Annotated[int | None, option("Few-shot examples per prompt", "each task's", low=0)] = None,
+    include_path: Annotated[Path | None, option("A folder with tasks of your own", metavar="DIR")] = None,
     chat: Annotated[
         bool | None,
         typer.Option(
@@ -35,8 +35,8 @@ def evaluate(
         ),
     ] = None,
     confirm_run_unsafe_code: UnsafeCode = False,
-    max_sequences: Annotated[int, asks("Concurrent sequences", low=1)] = 32,
-    as_json: Annotated[Path | None, writes("Write everything that was scored", "--json")] = None,
+    max_sequences: Annotated[int, option("Concurrent sequences", low=1)] = 32,
+    as_json: Annotated[Path | None, output_file("Write the scores as JSON", "--json")] = None,
     **settings: Any,
 ) -> int:
     """Score a pair and a method on the tasks of lm-evaluation-harness."""
@@ -75,6 +75,6 @@ def evaluate(
     print(make_table(results))
     if as_json:
         record = {"model": model.get_model_info(), "limit": limit}
-        record |= {name: results[name] for name in _WRITTEN if name in results}
+        record |= {name: results[name] for name in _SAVED_KEYS if name in results}
         write_whole(as_json, json.dumps(record, ensure_ascii=False, indent=1, default=str) + "\n")
     return 0

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specviz.cli.options import Device, Dtype, asks, choices
+from specviz.cli.options import Device, Dtype, choices, option
 from specviz.cli.terminal import interrupt, print_table
 from specviz.errors import PairError
 from specviz.files import write_whole
@@ -24,16 +24,16 @@ def fit(
         list[str], typer.Argument(metavar="DRAFTER... VERIFIER", help=_NAMES, show_default=False)
     ],
     prompts: Annotated[
-        str | None, asks("A file of JSON lines", "prompts that no drafter was trained on", "FILE")
+        str | None, option("A file of JSON lines", "prompts that no drafter was trained on", "FILE")
     ] = None,
-    kind: Annotated[str | None, asks("Only prompts of this kind, such as code or dialogue", "all")] = None,
-    limit: Annotated[int | None, asks("The most prompts of each kind", 4)] = None,
-    tokens: Annotated[int | None, asks("The most tokens of a text", 48)] = None,
-    temperatures: Annotated[list[float] | None, asks("Temperatures", "0 0.7 1", "T...")] = None,
+    kind: Annotated[str | None, option("Only prompts of this kind, such as code or dialogue", "all")] = None,
+    limit: Annotated[int | None, option("The most prompts of each kind", 4)] = None,
+    tokens: Annotated[int | None, option("The most tokens of a text", 48)] = None,
+    temperatures: Annotated[list[float] | None, option("Temperatures", "0 0.7 1", "T...")] = None,
     draft_lengths: Annotated[
-        list[int] | None, asks("Draft lengths to measure", "the three best", "K...")
+        list[int] | None, option("Draft lengths to measure", "the three best", "K...")
     ] = None,
-    out: Annotated[Path | None, asks("Folder of the report", metavar="DIR")] = None,
+    out: Annotated[Path | None, option("Folder of the report", metavar="DIR")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> int:

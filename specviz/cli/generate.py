@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specviz.cli.options import Device, Dtype, Pair, flag, with_settings, writes
+from specviz.cli.options import Device, Dtype, Pair, flag, output_file, with_settings
 from specviz.cli.terminal import interrupt
 from specviz.errors import RequestError
 from specviz.progress import TerminalProgress
@@ -28,7 +28,7 @@ def generate(
         str, typer.Argument(metavar="PROMPT", help="What to answer or continue; - reads standard input.")
     ],
     raw: Annotated[bool, flag("raw", "No chat template: continue the prompt as it stands.")] = False,
-    trace: Annotated[Path | None, writes("Save the run as JSON lines")] = None,
+    trace: Annotated[Path | None, output_file("Save the run as JSON lines")] = None,
     as_json: Annotated[bool, flag("json", "Print one JSON object with everything, and no stream.")] = False,
     pair: Pair = "embedded",
     device: Device = "auto",

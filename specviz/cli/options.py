@@ -18,21 +18,21 @@ from specviz.errors import RequestError
 from specviz.schema.settings import SETTINGS, Setting
 
 
-def asks(about: str, default: object = None, metavar: str = "N", *names: str, low: int | None = None) -> Any:
+def option(about: str, default: Any = None, metavar: str = "N", *names: str, low: int | None = None) -> Any:
     """An option. `default` is the documented meaning of None; `low` is the smallest valid number."""
     words = about if default is None else f"{about} (default: {default})"
     return typer.Option(*names, metavar=metavar, help=f"{words}.", min=low)
 
 
-def writes(about: str, *names: str) -> Any:
+def output_file(about: str, *names: str) -> Any:
     """An option for an output file, which is checked before the command begins."""
 
     def check(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
-        option = parameter.opts[0]
+        name = parameter.opts[0]
         if path and (path.is_dir() or not path.parent.is_dir()):
-            raise RequestError(f"{option} cannot be written there: name a file in a folder that exists.")
+            raise RequestError(f"{name} cannot be written there: name a file in a folder that exists.")
         if path and not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
-            raise RequestError(f"{option} may not be written there: name a file in a folder of your own.")
+            raise RequestError(f"{name} may not be written there: name a file in a folder of your own.")
         return path
 
     return typer.Option(*names, metavar="FILE", help=f"{about}.", callback=check)
@@ -46,8 +46,8 @@ def flag(name: str, about: str) -> Any:
 Pair = Annotated[str, typer.Option(help="Model pair, see the command pairs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")]
-Json = Annotated[Path | None, writes("Write everything that was measured")]
-Markdown = Annotated[Path | None, writes("Write the report")]
+Json = Annotated[Path | None, output_file("Write everything that was measured")]
+Markdown = Annotated[Path | None, output_file("Write the report")]
 UnsafeCode = Annotated[
     bool,
     flag("confirm-run-unsafe-code", "Let tasks of lm-evaluation-harness run code that a model wrote."),
@@ -91,9 +91,9 @@ def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
 def _parameter(setting: Setting) -> inspect.Parameter:
     name = setting.name
     parse = read_draft_length if name == "draft_length" else None
-    option = typer.Option(option_of(name), help=HELP[name], metavar=_METAVARS.get(name), parser=parse)
+    given = typer.Option(option_of(name), help=HELP[name], metavar=_METAVARS.get(name), parser=parse)
     default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
-    annotation: Any = Annotated[str if parse else setting.kind, option]
+    annotation: Any = Annotated[str if parse else setting.kind, given]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 

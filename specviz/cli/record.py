@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from specviz.cli.options import asks
+from specviz.cli.options import option
 
 
 def record(
-    folder: Annotated[Path | None, asks("Folder to write to", "the project’s own", "DIR")] = None,
+    folder: Annotated[Path | None, option("Folder to write to", "the project’s own", "DIR")] = None,
 ) -> int:
     """Record the page's runs again, and its opening race."""
     from specviz.analysis.recorded_runs import FOLDER  # slow to import, as is what follows

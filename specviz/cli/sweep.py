@@ -7,33 +7,33 @@ from typing import Annotated
 
 import typer
 
-from specviz.cli.options import Device, Dtype, Markdown, UnsafeCode, asks, choices, writes
+from specviz.cli.options import Device, Dtype, Markdown, UnsafeCode, choices, option, output_file
 
 
 def sweep(
     context: typer.Context,
-    out: Annotated[Path, asks("The sweep's folder; a sweep in it is resumed", metavar="DIR")],
-    pair: Annotated[str | None, asks("Model pair", "embedded", "PAIR")] = None,
-    methods: Annotated[list[str] | None, asks("", "all nine", "NAME...")] = None,
-    leniences: Annotated[list[float] | None, asks("For all methods", "each method’s own", "A...")] = None,
-    temperatures: Annotated[list[float] | None, asks("", "0 0.5 1", "T...")] = None,
+    out: Annotated[Path, option("The sweep's folder; a sweep in it is resumed", metavar="DIR")],
+    pair: Annotated[str | None, option("Model pair", "embedded", "PAIR")] = None,
+    methods: Annotated[list[str] | None, option("", "all nine", "NAME...")] = None,
+    leniences: Annotated[list[float] | None, option("For all methods", "each method’s own", "A...")] = None,
+    temperatures: Annotated[list[float] | None, option("", "0 0.5 1", "T...")] = None,
     prompts: Annotated[
-        str | None, asks("built-in, skills, a file of JSON lines, or lm-eval:TASK", "built-in", "SET")
+        str | None, option("built-in, skills, a file of JSON lines, or lm-eval:TASK", "built-in", "SET")
     ] = None,
-    points: Annotated[int | None, asks("How many of each method’s own leniences", "all", low=2)] = None,
-    limit: Annotated[int | None, asks("The most questions", "all", low=1)] = None,
-    trials: Annotated[int | None, asks("Texts of a question at a setting", 1, low=1)] = None,
-    draft_length: Annotated[int | None, asks("Draft length of all methods", 3, "K")] = None,
-    max_new_tokens: Annotated[int | None, asks("The most tokens of a text", 24)] = None,
-    seed: Annotated[int | None, asks("Of everything random", 0)] = None,
-    timed: Annotated[int | None, asks("Questions timed one at a time; 0 for none", 8, low=0)] = None,
+    points: Annotated[int | None, option("How many of each method’s own leniences", "all", low=2)] = None,
+    limit: Annotated[int | None, option("The most questions", "all", low=1)] = None,
+    trials: Annotated[int | None, option("Texts of a question at a setting", 1, low=1)] = None,
+    draft_length: Annotated[int | None, option("Draft length of all methods", 3, "K")] = None,
+    max_new_tokens: Annotated[int | None, option("The most tokens of a text", 24)] = None,
+    seed: Annotated[int | None, option("Of everything random", 0)] = None,
+    timed: Annotated[int | None, option("Questions timed one at a time; 0 for none", 8, low=0)] = None,
     max_sequences: Annotated[
-        int, asks("Concurrent sequences; changes no result", None, "N", "--max-sequences", "--rows", low=1)
+        int, option("Concurrent sequences; changes no result", None, "N", "--max-sequences", "--rows", low=1)
     ] = 64,
     device: Device = "auto",
     dtype: Dtype = "auto",
     confirm_run_unsafe_code: UnsafeCode = False,
-    csv: Annotated[Path | None, writes("Write the points as a table")] = None,
+    csv: Annotated[Path | None, output_file("Write the points as a table")] = None,
     markdown: Markdown = None,
 ) -> int:
     """Measure quality against cost of all methods; resumes where it was stopped."""

@@ -22,7 +22,7 @@ from specviz.runtime.runner import Model, PassInputs, Runner
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 """Types of layers, as configs name them."""
 _SHORTEST = 256
-"""Fewest positions that a captured pass sees: there are fewer shapes to capture, and hardly more to read."""
+"""Minimum number of positions that a captured pass reads: fewer shapes to capture, at hardly any cost."""
 _WIDEST, _LARGEST = 16, 128
 """Most tokens of a slot, and of all slots, in a captured pass. Larger passes take much memory, and launches matter less in them."""
 _CPU_CHUNK = 256
@@ -43,8 +43,8 @@ class ModelRunner(Runner):
         self._model, self._config = model, model.config.get_text_config()
         self.vocabulary_size = vocabulary_size
         embedding, outputs = model.get_input_embeddings(), output_size(model)
-        self._scored = min(vocabulary_size, outputs)
-        self._read_ids = int(getattr(embedding, "num_embeddings", None) or outputs)
+        self._shared_size = min(vocabulary_size, outputs)
+        self._embedding_size = int(getattr(embedding, "num_embeddings", None) or outputs)
         self._attention = attention_of(model)
         layer_types = getattr(self._config, "layer_types", None) or []
         window = getattr(self._config, "sliding_window", None)
@@ -119,11 +119,11 @@ class ModelRunner(Runner):
     def _inputs(self, given: PassInputs) -> Inputs:
         """A pass's tokens, positions, and the indices it writes at, [B, n] each.
 
-        A token that the model lacks is read as its last one; padding is written to the scratch position, and counts as position 0.
+        Token ids beyond the model's embedding become its last id; padding is written to the scratch position, and counts as position 0.
         """
         tokens, positions, valid = given.tokens, given.positions, given.valid
-        if self._read_ids < self.vocabulary_size:
-            tokens = tokens.clamp(max=self._read_ids - 1)
+        if self._embedding_size < self.vocabulary_size:
+            tokens = tokens.clamp(max=self._embedding_size - 1)
         if valid is None:
             return tokens, positions, positions
         index = torch.where(valid, positions, self._cache.length)
@@ -132,7 +132,7 @@ class ModelRunner(Runner):
     def _pair_logits(self, *inputs: Tensor, slots: slice | None, visible: int) -> Tensor:
         """The pair's logits of a pass: without padding, and −inf for tokens that the model lacks."""
         logits = self._run(*inputs, slots=slots, visible=visible, scores=True)
-        lacking = self.vocabulary_size - self._scored
+        lacking = self.vocabulary_size - self._shared_size
         return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
 
     def _run(self, *inputs: Tensor, slots: slice | None, visible: int, scores: bool) -> Any:
@@ -142,7 +142,7 @@ class ModelRunner(Runner):
         if self._decoder is not None:
             self._decoder.prepare(self._cache)
             hidden = self._decoder.read(tokens, positions, index, self._cache, slots, visible)
-            return self._decoder.logits(hidden, self._scored) if scores else None
+            return self._decoder.logits(hidden, self._shared_size) if scores else None
         visible = -(-visible // GRAIN) * GRAIN
         self._cache.write_to(slots, index, visible)
         model = self._model if scores else self._model.base_model
@@ -154,7 +154,7 @@ class ModelRunner(Runner):
                 use_cache=True,
                 **{self._cache_argument[model]: self._cache},
             )
-        return output.logits[..., : self._scored] if scores else None
+        return output.logits[..., : self._shared_size] if scores else None
 
     def _replay(self, graphs: Graphs, inputs: Inputs, visible: int) -> Tensor:
         """A pass over all slots, captured with slots and tokens rounded up to powers of two."""

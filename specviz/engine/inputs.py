@@ -1,4 +1,4 @@
-"""Numbers of sequences as tensors on a device: uniforms, sampling parameters, penalties and banned tokens.
+"""Per-sequence values as tensors on a device: uniforms, sampling parameters, penalties and banned tokens.
 
 Each tensor has a row per sequence, in the order given. Knows sequences; runs no model.
 """

@@ -1,4 +1,4 @@
-"""The tab Compare in a real browser: recorded comparisons, heads of panes, where texts part and why, and the room that texts have."""
+"""The tab Compare in a real browser: recorded comparisons, heads of panes, where texts differ and why, and the room that texts have."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_enter_twice_and_a_stop_end_the_one_run_and_so_do_a_preset_and_the_way_b
 
 
 def test_a_phone_shows_one_pane_at_a_time(phone: Page, address: str, script: Script) -> None:
-    """By its tabs, by a swipe, and by the mark where its text parts; both reasons are one tap away."""
+    """By its tabs, by a swipe, and by the mark where its text differs; both reasons are one tap away."""
     page = phone
     open_app(page, address, "compare")
     page.wait_for_function(STOPPED)

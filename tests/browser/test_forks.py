@@ -205,7 +205,7 @@ def test_another_method_forks(page: Page, stage: Stage) -> None:
     page.wait_for_function("asked.length === 1")
     assert (stage.asked[0]["tokens"], stage.asked[0]["changes"]["method"]) == (0, "verifier_only")
     expect(stage.words).to_have_text(
-        "With Verifier only the very first token is another matter: “Once” would have been rejected."
+        "With Verifier only the text changes at its first token: “Once” would have been rejected."
     )
     # The very same tokens: a sentence in place of a branch.
     same = [token_entry(text, id=100 + index) for index, text in enumerate(WORDS)]

@@ -137,7 +137,7 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     show(growing + line(end_entry(1, METHOD, "length")))
     slide(page, 0.7)
     expect(words(page)).to_have_text(
-        "At α = 0.7 the very first token is another matter: “A” would have been rejected."
+        "At α = 0.7 the text changes at its first token: “A” would have been rejected."
     )
     slide(page, 7)  # beyond the range: its end
     expect(words(page)).to_contain_text("At α = 1 ")

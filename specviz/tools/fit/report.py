@@ -183,8 +183,8 @@ def _why_not(at: AtTemperature) -> str:
     kept = at.acceptance.value if at.acceptance else 0.0
     said = f"a draft token costs {at.draft:.2f} of a pass, and {kept:.2f} are kept"
     if at.break_even is None:
-        return f"{said}; at this cost it would not even if all were"
-    return f"{said}; it would from {at.break_even:.2f} on" if at.break_even > kept else said
+        return f"{said}; at this cost it would not pay even if all were kept"
+    return f"{said}; it would pay if at least {at.break_even:.2f} were kept" if at.break_even > kept else said
 
 
 def spread(found: Estimate | None) -> str:

@@ -140,6 +140,6 @@ def test_the_verdict_follows_from_the_intervals() -> None:
     assert "from 0.90 × on lists to 1.90 × on code" in verdict([at(0, wins)])
     assert verdict([at(0, loses)]) == (
         "Drafting does not pay: at best K = 3, 0.80 (0.70–0.90) × at T = 0; a draft token costs 0.40 of a pass, and 0.31 are kept; "
-        "it would from 0.55 on."
+        "it would pay if at least 0.55 were kept."
     )
-    assert verdict([at(0, loses, None)]).endswith("at this cost it would not even if all were.")
+    assert verdict([at(0, loses, None)]).endswith("at this cost it would not pay even if all were kept.")

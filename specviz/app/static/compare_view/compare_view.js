@@ -1,5 +1,5 @@
 /**
- * Several runs side by side, each in a pane with its settings in the head. Shows the tokens at which texts part, and why.
+ * Several runs side by side, each in a pane with its settings in the head. Shows the tokens at which texts differ, and why.
  *
  * Draws the lines of `specviz/serving/lines.py` and computes no figures. All text in them is untrusted, so nodes
  * are built only from text, never from markup. A recorded comparison replays: each step is one verifier call in every pane.
@@ -32,7 +32,7 @@ import { alike, verdictNodes } from "./verdicts.js";
 
 const STEP = 110; // ms of a call of the verifier in a replay
 const NOT_RUN = "Not run yet: press Run.";
-const SHARED = "All panes share the prompt, the seed and the coins: where their texts part, a rule parted them.";
+const SHARED = "All panes share the prompt, the seed and the coins: where their texts differ, a rule made the difference.";
 
 /** The settings that all panes share, by their names in a run's entry: what is said of each. */
 const SETTINGS = [["temperature", "temperature"], ["top_k", "top-k"], ["top_p", "top-p"], ["min_p", "min-p"],
@@ -288,7 +288,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
       pane.stale.hidden = !isStale(pane, at);
       pane.jump.hidden = !isMarked(rows[at], at) || !pane.marked;
       if (!pane.jump.hidden) pane.jump.textContent = "≠ " + (rows[at].parts_at + 1);
-      pane.jump.setAttribute("aria-label", "Show where pane " + (at + 1) + " parts from pane 1");
+      pane.jump.setAttribute("aria-label", "Show where pane " + (at + 1) + " differs from pane 1");
       pane.tab.firstChild.textContent = short[at];
       pane.tab.setAttribute("aria-label", "Show pane " + (at + 1) + ": " + pane.name);
     });
@@ -313,7 +313,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
     });
   }
 
-  // ---- where texts part, and why
+  // ---- where texts differ, and why
 
   const isMarked = (row, at) => at > 0 && row?.shares_coins !== false && Number.isInteger(row?.parts_at);
 
@@ -322,7 +322,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
       const pane = panes[at];
       if (!pane || pane.marked || !isMarked(row, at)) return;
       pane.marked = true;
-      const words = "here the texts of pane 1 and pane " + (at + 1) + " part";
+      const words = "here the texts of pane 1 and pane " + (at + 1) + " differ";
       pane.text.mark(row.parts_at, panes.length > atLeast ? "≠1" : "≠", words);
       panes[0].text.mark(row.parts_at, panes.length > atLeast ? "≠" + (at + 1) : "≠", words);
     });

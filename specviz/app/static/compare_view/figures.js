@@ -33,7 +33,7 @@ export function tableNodes(rows, name, parting) {
   const greedy = rows.some((row) => row.verdict);
   const heading = (words, title) => Object.assign(el("th", "", words), { scope: "col", title: title ?? "" });
   const head = el("tr", "", heading("pane"), ...filled.map(([words, , , title]) => heading(words, title)),
-    heading("parts from pane 1", "The first token at which the text differs from that of pane 1."),
+    heading("differs from pane 1", "The first token at which the text differs from that of pane 1."),
     greedy && heading("greedy text"));
   const body = rows.map((row, at) => el("tr", "", Object.assign(el("th", "", ...name(at)), { scope: "row" }),
     ...filled.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parting(at, row)),

@@ -1,5 +1,5 @@
 /**
- * Why each pane has its token at one position: the verdicts, side by side below the panes. If a pane's text parted before that
+ * Why each pane has its token at one position: the verdicts, side by side below the panes. If a pane's text differed before that
  * position, the pane says so.
  */
 

@@ -113,7 +113,7 @@ export async function copyLink(tab, asked) {
     await navigator.clipboard.writeText(link);
     say("Link copied");
   } catch {
-    say("This browser lets no page copy. The link:", link);
+    say("This browser does not let pages copy. The link:", link);
   }
 }
 

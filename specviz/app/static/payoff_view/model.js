@@ -1,5 +1,5 @@
 /**
- * What drafting costs and gains, as numbers. The unit of all costs is one token of the verifier alone. `costs` is {draft, check, rest}, as in
+ * What drafting costs and gains, as numbers. The unit of all costs is the verifier's time per token when it runs alone. `costs` is {draft, check, rest}, as in
  * `specviz.analysis.payoff`. Draws nothing.
  */
 

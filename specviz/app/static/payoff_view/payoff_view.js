@@ -157,6 +157,8 @@ function createPayoff(host, { measurements, methods, longest }) {
   addEventListener("popstate", () => follow());
 }
 
+const pays = (least) => "At these costs it pays if at least " + two(least) + " of the drafts are kept.";
+
 /** The verdict, and the draft lengths and shares for which it holds. */
 export function words(kept, costs, longest) {
   const fastest = best(kept, costs, longest);
@@ -164,12 +166,12 @@ export function words(kept, costs, longest) {
   const least = breakEven(costs, longest);
   const lengths = paying(kept, costs, longest);
   if (lengths.length === 0) {
-    const would = least === null ? "At these costs it would not even if every draft token were kept." : "At these costs it pays from " + two(least) + " kept on.";
+    const would = least === null ? "At these costs it would not pay even if every draft token were kept." : pays(least);
     return ["Drafting does not pay: at best K = " + fastest + ", " + times(value) + ".", would];
   }
   const [first, last] = [lengths[0], lengths.at(-1)];
   const range = last === longest ? "from K = " + first + " on" : first === last ? "at K = " + first + " only" : "from K = " + first + " to K = " + last + ", not beyond";
-  return ["Drafting pays: K = " + fastest + " is " + times(value) + ".", "At this share it pays " + range + ". At these costs it pays from " + two(least) + " kept on."];
+  return ["Drafting pays: K = " + fastest + " is " + times(value) + ".", "At this share it pays " + range + ". " + pays(least)];
 }
 
 function roundWords(kept, costs, length) {
@@ -182,7 +184,7 @@ function roundWords(kept, costs, length) {
 /** What changes when a pass serves more texts at once. */
 function batchWords(kept, costs, longest) {
   if (costs.check === 0) {
-    return "With more texts at once, checking costs more: a pass is free to check further tokens only as long as reading the weights takes longer than computing.";
+    return "With more texts at once, checking costs more: checking further tokens is free only while reading the weights takes longer than computing.";
   }
   const cases = BATCHES.map((texts) => {
     const there = inBatch(costs, texts);

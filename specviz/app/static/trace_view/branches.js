@@ -120,7 +120,7 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
     part(branch);
   }
 
-  /** Find where a branch parts from the run: the first token that is another one, or that only one of them has. */
+  /** Find where a branch differs from the run: at the first token that is another one, or that only one of them has. */
   function part(branch) {
     if (branch.parts !== null) return;
     const at = branch.cells.findIndex((cell, index) => cell.token.id !== cells[index]?.token.id);
@@ -158,14 +158,14 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
     if (anew) scroller.scrollTop += head.getBoundingClientRect().top - scroller.getBoundingClientRect().top - scroller.clientHeight / 3;
   }
 
-  /** Where a branch parts from the run, as a sentence; that it does not, where it does not. */
+  /** Where a branch differs from the run, or that it does not, as a sentence. */
   function words(branch) {
     const chosen = branch.run.continues?.chosen;
     const [from, to] = [cells, branch.cells].map((all) => all[branch.parts]?.token);
     const means = branch.run.method === run.method ? "At α = " + lenienceText(branch.run.lenience) : "With " + branch.name;
     if (branch.parts === null) return [means + " the text is the same" + (["cancelled", "time"].includes(branch.stopped) ? " as far as it came." : ".")];
     if (Number.isInteger(chosen) && branch.parts === branch.tokens) return ["“", quoted(to), "” was chosen by you in place of “", quoted(from ?? {}), "”: the text goes on from there."];
-    const lead = branch.parts === 0 ? " the texts part at the very first token: " : " the text is the same for " + count(branch.parts, "token") + "; then ";
+    const lead = branch.parts === 0 ? " the texts differ at their first token: " : " the text is the same for " + count(branch.parts, "token") + "; then ";
     if (!from) return [means + lead + "the run had ended, and “", quoted(to), "” follows."];
     return to ? [means + lead + "“", quoted(from), "” becomes “", quoted(to), "”."] : [means + lead + "it ends."];
   }

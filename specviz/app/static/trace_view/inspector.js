@@ -94,8 +94,8 @@ function ruleSentence(token, run, method) {
 
 /** How the acceptance probability came about, with the numbers of the draft token that was examined. */
 function acceptanceSentence(token, run, method) {
-  if (method.shares_noise) return "Acceptance probability = 1 / Σ max(q(y), p(y)·q/p) = " + number(token.acceptance) + "; the noise, as a coin: " + number(token.coin) + ".";
-  if (method.matches) return "Acceptance probability = p = " + number(token.acceptance) + "; where the verifier’s draw fell, counted from the draft token: " + number(token.coin) + ".";
+  if (method.shares_noise) return "Acceptance probability = 1 / Σ max(q(y), p(y)·q/p) = " + number(token.acceptance) + "; coin, from the noise: " + number(token.coin) + ".";
+  if (method.matches) return "Acceptance probability = p = " + number(token.acceptance) + "; coin, from the verifier’s draw: " + number(token.coin) + ".";
   if (method.tree?.ratio && run.method !== "speed") return "Acceptance probability = " + number(token.acceptance) + "; coin " + number(token.coin) + ".";
   const draft = token.draft || token;
   const strict = run.method === "speed";

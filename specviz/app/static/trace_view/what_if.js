@@ -82,7 +82,7 @@ export function whatIfNodes(token, run, methods) {
   const rows = recordedWhatIfs(token, run);
   const titles = (name) => (Object.hasOwn(methods, name) && methods[name].title) || name;
   const heading = (words) => Object.assign(el("th", "", words), { scope: "col" });
-  const head = el("tr", "", ...["method", "α", "chance", "", "flips at α"].map(heading));
+  const head = el("tr", "", ...["method", "α", "chance", "", "critical α"].map(heading));
   head.children[3].append(el("span", "sv-spoken", "verdict"));
   const own = rows.find((one) => one.own);
   return el("section", "sw-strip",
@@ -154,7 +154,7 @@ export function changeSentence(items, run, wish, found, span, title) {
   const { index, change } = found;
   if (change === "unknown") return [at + "the text may change from " + (index === 0 ? "its first token" : "token " + (index + 1)) + " on: where is not recorded."];
   const { token } = items[index];
-  const lead = index === 0 ? "the very first token is another matter: " : "the text stays the same for " + count(index, "token") + "; then ";
+  const lead = index === 0 ? "the text changes at its first token: " : "the text stays the same for " + count(index, "token") + "; then ";
   const verdict = { kept: " would have been accepted.", rejected: " would have been rejected.", redrawn: " may be resampled differently." };
   return [at + lead + "“", quoted(change === "kept" ? token.draft ?? token : token), "”" + verdict[change]];
 }

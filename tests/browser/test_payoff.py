@@ -53,7 +53,7 @@ def test_the_curve_is_the_engines_own_count_of_tokens_over_the_cost_of_a_round(p
         expect(verdict(page)).to_have_text(
             re.compile(f"Drafting {pays}.*K = {best}.*{wanted[best]:.2f} times")
         )
-    expect(page.get_by_test_id("payoff-range")).to_contain_text("not even if every draft token were kept")
+    expect(page.get_by_test_id("payoff-range")).to_contain_text("not pay even if every draft token were kept")
 
 
 def test_keys_move_the_numbers_and_the_address_keeps_them(page: Page) -> None:

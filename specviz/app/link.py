@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?")
 class Pane:
     """One pane of a comparison."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # refuses unknown fields in what a browser sends
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # unknown fields are refused
 
     method: str
     lenience: float

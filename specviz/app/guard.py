@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.clients import Clients
 from specviz.app.hosts import HostCheck, Hosts
-from specviz.app.page_cache import PageCache
 from specviz.app.refusals import path_of, refusal
 from specviz.compat import gradio as compat
 from specviz.compat.gradio_answers import UNREAD_SECONDS
@@ -83,7 +82,6 @@ def guarded(routes: Sequence[BaseRoute], hosts: Hosts) -> dict[str, Any]:
             Middleware(Clients),
             Middleware(Guard),
             Middleware(HostCheck, hosts),
-            Middleware(PageCache),
         ],
         "exception_handlers": {RequestValidationError: _unfit, 405: _not_allowed},
     }

@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from time import monotonic
@@ -20,7 +20,6 @@ import gradio as gr
 
 from specviz import environment
 from specviz.analysis.metrics import Sentence, table
-from specviz.app.answers import FIGURES
 from specviz.app.clients import call_ended
 from specviz.app.running import streaming, visitor_of
 from specviz.app.settings import HELP as SETTINGS_HELP
@@ -59,9 +58,7 @@ def offers_mcp() -> bool:
 
 
 def parameters_of(endpoint: str) -> list[inspect.Parameter]:
-    """The parameters of an endpoint, in order."""
-    if endpoint not in ("generate", "compare"):
-        return []
+    """The parameters of `generate` or `compare`, in order."""
     needed = inspect.Parameter.empty
     known = {"prompt": (str, needed), "panes": (list[dict], needed), "pair": (str, default_pair())}
     known |= {"trace": (bool, False)} | {name: (each.kind, each.default) for name, each in SETTINGS.items()}
@@ -88,6 +85,8 @@ LIMITED = {
 """Arguments that a server limits: the field of `Limits` with the limit, and the limit's unit."""
 PANE = {name: each.kind for name, each in SETTINGS.items() if "pane" in each.endpoints}
 """The settings of a pane of `compare`, and their types."""
+FIGURES = ("verifier_calls", "drafter_calls", "seconds", "neighbours")
+"""The numbers of a whole run beside its metrics, by their names in `Run`."""
 
 
 def wire_api(service: Service) -> None:
@@ -104,20 +103,6 @@ def wire_api(service: Service) -> None:
 
     for small in (methods, pairs):
         label_endpoint(gr.api(small, queue=False, concurrency_limit=None), (), "Answer")
-
-
-def check_arguments(endpoint: str, came: Mapping[str, Any]) -> None:
-    """Raise RequestError if an argument is unknown, missing or of the wrong type. The message omits the value, which may be long."""
-    known = {each.name: each for each in parameters_of(endpoint)}
-    for name in came:
-        if name not in known:
-            names = ", ".join(known) or "no arguments"
-            raise RequestError(f"There is no argument {quoted(name)}; {endpoint} takes {names}.")
-    for name, each in known.items():
-        if name in came:
-            check_kind(each.annotation, came[name], name)
-        elif each.default is each.empty:
-            raise RequestError(f"The argument {name} is missing. {HELP[name]}")
 
 
 def help_of(name: str, limits: Limits) -> str:
@@ -299,7 +284,8 @@ def _make_endpoint(
         came.apply_defaults()
         asked = dict(came.arguments)
         request = asked.pop("request")
-        check_arguments(serve.__name__, asked)
+        for each in parameters:
+            check_kind(each.annotation, asked[each.name], each.name)
         with contextlib.closing(cast(Any, serve(service, request, **asked))) as answers:
             for answer in answers:
                 yield _answer(answer, request)

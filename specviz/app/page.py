@@ -11,8 +11,7 @@ from starlette.routing import BaseRoute
 from specviz import environment
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.analysis.sweep.folder import shown_sweeps
-from specviz.app.answers import SCHEMAS
-from specviz.app.api import check_arguments, offers_mcp, wire_api
+from specviz.app.api import offers_mcp, wire_api
 from specviz.app.classroom import POLL_SECONDS, Classroom, class_routes
 from specviz.app.clients import client_address, network_of
 from specviz.app.components.frame import Address, Bar, InvitationLine
@@ -30,7 +29,7 @@ from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
-from specviz.compat.gradio import serve_head, structure_tools
+from specviz.compat.gradio import serve_head
 from specviz.compat.gradio_answers import Answers
 from specviz.compat.uvicorn import bound_connections
 from specviz.lessons.shelf import shown_lessons
@@ -114,7 +113,6 @@ def launch(page: gr.Blocks, service: Service, classroom: Classroom | None = None
     serve_head(page, head())
     blocks = not options.pop("prevent_thread_lock", False)
     served = page.launch(app_kwargs=guarded(routes, hosts), prevent_thread_lock=True, **options)
-    structure_tools(page, SCHEMAS, check_arguments)
     most = _most_connections()
     bound_connections(page.server.config, most, most // 2, network_of)
     if blocks:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -25,7 +24,6 @@ from gradio_client.utils import traverse
 from jinja2 import FunctionLoader
 
 from specviz.compat.gradio_answers import Answers
-from specviz.errors import SpecvizError
 
 # ---- addresses and files (6.0)
 
@@ -91,52 +89,6 @@ def is_tool_call(request: Any) -> bool:
         return False
     path = getattr(getattr(request, "url", None), "path", "")
     return request.headers.get("x-gradio-user") == "mcp" or TOOLS_PATH in path
-
-
-def structure_tools(
-    page: gr.Blocks,
-    schemas: Mapping[str, dict[str, Any]],
-    check: Callable[[str, dict[str, Any]], None],
-) -> None:
-    """Give a launched page's MCP tools schemas of their answers (`schemas`, by endpoint), and each answer the object that its text encodes.
-
-    A list becomes the "result" of an object. If `check` raises an error for a call's arguments, the tool answers with its message. Does
-    nothing without an MCP server.
-
-    In 6.31 gradio declares no schema; its own `structured_output` repeats the text, and its error messages name no argument. The
-    handlers belong to the package mcp, which allows replacing them.
-    """
-    server: Any = page.mcp_server_obj
-    if server is None:
-        return
-    from mcp import types
-
-    handlers = server.mcp_server.request_handlers
-    list_tools, call_tool = handlers[types.ListToolsRequest], handlers[types.CallToolRequest]
-
-    async def list_with_schemas(request: Any) -> Any:
-        answer = await list_tools(request)
-        for tool in answer.root.tools:
-            tool.outputSchema = schemas[server.tool_to_endpoint[tool.name].lstrip("/")]
-        return answer
-
-    async def call_with_structure(request: Any) -> Any:
-        endpoint = server.tool_to_endpoint.get(request.params.name)
-        try:
-            if endpoint:
-                check(endpoint.lstrip("/"), request.params.arguments or {})
-        except SpecvizError as error:
-            failed = types.CallToolResult(
-                content=[types.TextContent(type="text", text=str(error))], isError=True
-            )
-            return types.ServerResult(failed)
-        answer = await call_tool(request)
-        if not answer.root.isError:
-            found = json.loads(answer.root.content[0].text)
-            answer.root.structuredContent = found if isinstance(found, dict) else {"result": found}
-        return answer
-
-    handlers.update({types.ListToolsRequest: list_with_schemas, types.CallToolRequest: call_with_structure})
 
 
 # ---- "Use via API" (6.31)

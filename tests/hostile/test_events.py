@@ -14,7 +14,7 @@ from tests.hostile.conftest import API, Live
 from tests.support.traces import make_trace
 from tests.support.waiting import wait_until
 
-VALUES: tuple[Any, ...] = (*(None, 10**400, "<b>x", "\ud800", {"__type__": "update"}),)
+VALUES: tuple[Any, ...] = (None, 10**400, "<b>x", "\ud800", {"__type__": "update"})
 """No event takes any of them; gradio itself treats some specially."""
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PRIVATE = (
     *("/etc/passwd", "/proc/self/environ", "/proc/self/cwd/app.py", "/dev/zero", "app.py", "./app.py", ".git/config"),
     *(str(ROOT / name) for name in ("app.py", ".git/config", "assets", "specviz/app/static", "specviz/app/static/../page.py")),
-    *("", "..", "~/.ssh", "//etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd", "\\\\host\\share", "C:\\Windows\\win.ini"),
+    *("", "..", "~/.ssh", "//etc/passwd", "/etc/../etc/passwd", "file:///etc/passwd"),
     *("/etc/passwd\0.js", "\0", "%2e%2e/app.py", "a" * 5000, "\ud7ff", "http://127.0.0.1/", "data:text/html,x"),
     *(str(STATIC), f"{STATIC}/page/bar.js/../../../page.py"),
 )  # fmt: skip
@@ -40,28 +40,6 @@ def test_no_path_leads_out_of_what_the_page_is_made_of(live: Live) -> None:
                 assert answer.split()[1][:1] == b"4", (shape, path, answer[:80])
                 assert not any(each in answer for each in hidden)
         assert live.raw_get(shape % "/etc/passwd", "HEAD").split()[1][:1] == b"4"
-
-
-def test_a_link_among_the_uploads_leads_nowhere(live: Live) -> None:
-    """A symbolic link is judged by where it leads."""
-    folder = Path(get_upload_folder())
-    folder.mkdir(parents=True, exist_ok=True)
-    link = folder / f"hostile-link-{os.getpid()}"
-    link.symlink_to("/etc/passwd")
-    try:
-        assert live.send("GET", f"{API}/file={link}").status_code == 403
-    finally:
-        link.unlink()
-
-
-def test_the_files_of_the_page_are_served_whole_and_in_parts(live: Live) -> None:
-    """What the page is made of comes, and a folder lists nothing."""
-    found = sources()
-    for path in (found["template"], found["module"], *found["styles"]):
-        assert live.send("GET", f"/{path}").status_code == 200
-        assert live.send("GET", f"/{path}", headers={"range": "bytes=0-9"}).status_code == 206
-    for folder in (get_upload_folder(), f"{get_upload_folder()}/", str(STATIC), str(ROOT)):
-        assert live.send("GET", f"{API}/file={folder}").status_code == 403
 
 
 def test_nothing_that_is_sent_becomes_a_file(live: Live) -> None:

@@ -15,17 +15,20 @@ from hypothesis import strategies as st
 from specviz.app import guard
 from specviz.app.openai_request import CHAT, TEXT
 from specviz.engine.events import Event, Started
-from specviz.errors import BusyError, EngineError, PairError, QuotaError
+from specviz.errors import BusyError, QuotaError
 from specviz.schema.trace import parse_trace
 from tests.hostile.conftest import JSON, Live
-from tests.hostile.test_routes import BODIES
-from tests.hostile.test_routes import JSON as ANYTHING
 from tests.support.traces import make_trace
 from tests.support.waiting import wait_until
 
 CALLS = ("/v1/completions", "/v1/chat/completions")
 HI: dict[str, Any] = {"model": "embedded", "prompt": "Hi"}
 HELLO: dict[str, Any] = {"model": "embedded", "messages": [{"role": "user", "content": "Hi"}]}
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
 
 
 def refused(answer: httpx.Response, status: int = 400) -> dict[str, Any]:
@@ -35,14 +38,6 @@ def refused(answer: httpx.Response, status: int = 400) -> dict[str, Any]:
     assert error.keys() == {"message", "type", "param", "code"}
     assert len(error["message"]) < 400
     return error
-
-
-def test_a_body_that_is_no_call_is_refused(live: Live) -> None:
-    """Unclosed, deep, of the wrong type: a sentence each."""
-    deep = b'{"model": "embedded", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    for path in CALLS:
-        for body in (*BODIES, deep, b'{"model": "embedded"', b'"\\ud800"', b'{"\\ud800": 1}'):
-            refused(live.send("POST", path, content=body, headers=JSON))
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -59,36 +54,30 @@ def test_no_value_of_a_parameter_is_a_5xx(live: Live, path: str, sent: dict[str,
 @pytest.mark.parametrize(
     ("sent", "param"),
     [
-        *(({name: value}, name) for name, value in (("n", 2), ("tools", [{}]), ("logit_bias", {"1": 1}), ("echo", True))),
-        *(({"messages": messages}, "messages") for messages in (
-            [], [1], [{"role": "tool", "content": "x"}], [{"role": "user"}], [{"role": "user", "content": [{"type": "image_url"}]}],
-            [{"role": "user", "content": "\ud800"}],
-        )),
-        *(({name: value}, name) for name, value in (
-            ("temperature", -1), ("top_p", 0), ("seed", 10**30), ("stop", [""]), ("stop", ["x"] * 5), ("max_tokens", 0),
-            ("max_tokens", 10**6), ("method", "none"), ("lenience", 7), ("draft_length", 17), ("logprobs", 1), ("top_logprobs", 3),
-            ("stream", "yes"), ("nonsense", 1), ("response_format", {"type": "json_object"}),
-        )),
+        ({"n": 2}, "n"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+        ({"temperature": -1}, "temperature"),
+        ({"max_tokens": 10**6}, "max_tokens"),
+        ({"stop": ["x"] * 5}, "stop"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"stream": "yes"}, "stream"),
+        ({"nonsense": 1}, "nonsense"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_names_the_parameter(live: Live, sent: dict[str, Any], param: str) -> None:
-    body = json.dumps(HELLO | sent)
-    error = refused(live.send("POST", CALLS[1], content=body, headers=JSON))
+    """Of each kind one."""
+    error = refused(live.send("POST", CALLS[1], json=HELLO | sent))
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
 
 
-def test_what_changes_nothing_is_passed_over(live: Live) -> None:
-    """Clients send these unasked."""
-    more = {"n": 1, "user": "me", "metadata": {}, "tools": [], "logit_bias": None, "presence_penalty": 0.0}
-    assert live.send("POST", CALLS[1], json=HELLO | more).status_code == 200
-
-
 def test_refusals_of_the_whole_server_have_the_same_form(live: Live) -> None:
-    """What the guard, the check of hosts and the router refuse reads as what the address itself does."""
+    """What the guard, the check of hosts and the router refuse reads as what the address itself does. A body may be deep."""
     before = len(live.service.visitors)
     refused(live.send("POST", CALLS[1], json=HELLO, headers={"origin": "https://site.example"}), 403)
     refused(live.send("POST", CALLS[1], json=HELLO, headers={"host": "rebind.example"}), 403)
     refused(live.send("POST", CALLS[1], content=b"x" * (guard.MAX_BODY + 1), headers=JSON), 413)
+    refused(live.send("POST", CALLS[1], content=b"[" * 100_000, headers=JSON))
     refused(live.send("POST", "/v1/embeddings", json={}), 404)
     refused(live.send("GET", CALLS[0]), 405)
     unknown = refused(live.send("POST", CALLS[1], json=HELLO | {"model": "secret"}), 404)
@@ -127,13 +116,7 @@ def test_a_client_that_hangs_up_ends_its_run(
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (QuotaError("Wait."), 429),
-        (BusyError("Wait."), 503),
-        (PairError("Gone."), 503),
-        (EngineError("Broke."), 503),
-        (ValueError("a secret"), 500),
-    ],
+    [(QuotaError("Wait."), 429), (BusyError("Wait."), 503), (ValueError("a secret"), 500)],
     ids=repr,
 )
 def test_a_failure_has_a_status_or_is_the_last_event_of_a_stream(
@@ -159,10 +142,11 @@ def test_a_failure_has_a_status_or_is_the_last_event_of_a_stream(
 
 
 def test_a_space_serves_them_only_if_its_owner_says_so(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is public. On ZeroGPU a run needs the time of a visitor of the page."""
+    """It is public. On ZeroGPU a run needs the time of a visitor of the page. What changes nothing in a call is passed over."""
     monkeypatch.setenv("SPACE_ID", "a/b")
     assert "SPECVIZ_OPENAI" in refused(live.send("POST", CALLS[1], json=HELLO), 404)["message"]
     monkeypatch.setenv("SPECVIZ_OPENAI", "1")
-    assert live.send("POST", CALLS[1], json=HELLO).status_code == 200
+    more = {"n": 1, "user": "me", "metadata": {}, "tools": [], "logit_bias": None, "presence_penalty": 0.0}
+    assert live.send("POST", CALLS[1], json=HELLO | more).status_code == 200
     monkeypatch.setattr("specviz.environment.on_zero_gpu", lambda: True)
     assert "borrows a GPU" in refused(live.send("POST", CALLS[1], json=HELLO), 404)["message"]

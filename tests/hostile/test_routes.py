@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import select
 import socket
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from specviz.app import guard
-from tests.hostile.conftest import API, Live
-from tests.hostile.conftest import JSON as SAYS_JSON
+from tests.hostile.conftest import API, JSON, Live
 from tests.support.waiting import wait_until
 
 OPEN = ("/", "/config", "/theme.css", "/favicon.ico", "/healthz", "/lessons?name=cascades", f"{API}/info")
@@ -64,49 +60,16 @@ def test_what_is_open_answers_and_what_is_not_needed_is_not_found(live: Live) ->
         for path in paths:
             assert live.send("GET", path).status_code == status, path
     for path in NOT_POSTED:
-        assert live.send("POST", f"{API}/{path}", content=b"{}", headers=SAYS_JSON).status_code == 404, path
-
-
-def test_every_route_of_the_app_is_either_open_or_not_found_for_strangers(live: Live) -> None:
-    """Whatever addresses a later gradio adds, they are refused until somebody opens them."""
-    refused = 0
-    for route in live.page.app.routes:
-        path = str(getattr(route, "path", "")).replace("{path:path}", "x")
-        for method in sorted(getattr(route, "methods", None) or ()):
-            filled = path.replace("{", "").replace("}", "").replace(":path", "")
-            if "heartbeat" in filled or "dev/reload" in filled:  # endless
-                continue
-            answer = live.send(method, filled)
-            check(answer)
-            refused += answer.status_code == 404
-    assert refused >= 10
+        assert live.send("POST", f"{API}/{path}", content=b"{}", headers=JSON).status_code == 404, path
 
 
 def test_a_body_that_an_address_does_not_take_is_a_4xx(live: Live) -> None:
     """No body makes an address answer 5xx, and none is repeated in the answer."""
     for path in POSTS:
         for body in BODIES:
-            answer = live.send("POST", f"{API}/{path}", content=body, headers=SAYS_JSON)
+            answer = live.send("POST", f"{API}/{path}", content=body, headers=JSON)
             check(answer)
             assert len(answer.content) < 1000
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=8,
-)
-FIELDS = ("data", "fn_index", "session_hash", "event_id", "event_data", "trigger_id", "batched")
-
-
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(st.sampled_from(POSTS), st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_no_body_of_right_names_and_wrong_values_is_a_5xx(
-    live: Live, path: str, body: dict[str, Any]
-) -> None:
-    """The same for whatever Hypothesis thinks of."""
-    sent = json.dumps(body)
-    check(live.send("POST", f"{API}/{path}", content=sent, headers=SAYS_JSON))
 
 
 def test_headers_and_queries_that_no_client_sends_break_nothing(live: Live) -> None:
@@ -124,30 +87,12 @@ def test_headers_and_queries_that_no_client_sends_break_nothing(live: Live) -> N
         check(live.send("GET", f"{API}/call/generate/{session}"))
 
 
-def test_what_is_no_http_is_answered_or_dropped(live: Live) -> None:
-    """Bytes that are no request get a 4xx or nothing at all."""
-    host = b"Host: 127.0.0.1\r\n"
-    for request in (
-        b"\0\0\0\0\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + host + b"\r\n",
-        b"POST /gradio_api/queue/join HTTP/1.1\r\n" + host + b"Content-Length: -5\r\n\r\n",
-        b"POST /gradio_api/queue/join HTTP/1.1\r\n" + host + b"Content-Length: 99999999999999\r\n\r\n",
-        b"GET /gradio_api/file=%00 HTTP/1.1\r\n" + host + b"\r\n",
-        b"GET http://other.example/ HTTP/1.1\r\n" + host + b"\r\n",
-        b"CONNECT other.example:443 HTTP/1.1\r\n" + host + b"\r\n",
-        b"TRACE / HTTP/1.1\r\n" + host + b"\r\n",
-    ):
-        answer = live.raw(request.replace(b"\r\nHost", b"\r\nConnection: close\r\nHost"))
-        assert not answer or answer.split()[1][:1] in b"24", answer
-
-
 def test_a_body_is_read_up_to_a_limit(live: Live) -> None:
     """Nobody fills the server's memory with one request, said beforehand or not."""
-    whole = live.send("POST", f"{API}/queue/join", content=b"x" * (guard.MAX_BODY + 1), headers=SAYS_JSON)
+    whole = live.send("POST", f"{API}/queue/join", content=b"x" * (guard.MAX_BODY + 1), headers=JSON)
     assert whole.status_code == 413
     parts = [b"y" * 100_000] * (guard.MAX_BODY // 100_000 + 1)
-    result = live.send("POST", f"{API}/queue/join", content=iter(parts), headers=SAYS_JSON)
+    result = live.send("POST", f"{API}/queue/join", content=iter(parts), headers=JSON)
     assert result.status_code == 413
 
 
@@ -161,7 +106,7 @@ def test_bodies_that_do_not_end_have_a_bound_in_bytes_and_in_time(
     large = b'{"data": ["' + b"x" * 300_000 + b'"]}'
 
     def status(content: bytes) -> int:
-        return live.send("POST", f"{API}/cancel", content=content, headers=SAYS_JSON).status_code
+        return live.send("POST", f"{API}/cancel", content=content, headers=JSON).status_code
 
     def is_full() -> bool:
         """Whether another body is refused. If that one came first, the one that was to be held is, and is sent again."""
@@ -190,14 +135,8 @@ def test_bodies_that_do_not_end_have_a_bound_in_bytes_and_in_time(
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [
-        (
-            "v2/generate",
-            {"prompt": "Hi", "nonsense": 1},
-            "There is no argument 'nonsense' here: leave it out",
-        ),
         ("v2/generate", {"prompt": "Hi", "é" * 500: 1}, "There is no argument 'ééé"),
         ("v2/generate", {}, "The argument prompt is missing: give it a value."),
-        ("v2/subtract", {}, "There is no endpoint 'subtract' here; /gradio_api/info lists"),
         ("subtract", {"data": []}, "There is no endpoint 'subtract' here; /gradio_api/info lists"),
     ],
 )
@@ -208,8 +147,7 @@ def test_a_wrong_call_hears_what_is_wrong(live: Live, path: str, body: dict[str,
     assert len(answer.text) < 300
 
 
-def test_too_few_and_too_many_values_are_counted(live: Live) -> None:
-    for values in (["Hi"], [1] * 40):
-        event = live.send("POST", f"{API}/call/generate", json={"data": values}).json()["event_id"]
-        told = live.send("GET", f"{API}/call/generate/{event}").text
-        assert f"{len(values)} values were sent, 15 are expected: send all, or name the arguments." in told
+def test_too_many_values_are_counted(live: Live) -> None:
+    event = live.send("POST", f"{API}/call/generate", json={"data": [1] * 40}).json()["event_id"]
+    told = live.send("GET", f"{API}/call/generate/{event}").text
+    assert "40 values were sent, 15 are expected: send all, or name the arguments." in told

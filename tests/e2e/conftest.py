@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from specviz.app.page import build_page
 from specviz.engine.engine import Engine
-from specviz.engine.events import Event, Waiting
 from specviz.engine.pair import Pair
 from specviz.runtime.cpu.fused.runner import FusedModel
-from specviz.schema.settings import Request
-from specviz.serving.limits import NOBODY, Visitor
 from specviz.serving.service import Service
 from tests.support.memory import memory_given_back  # noqa: F401  # a fixture of all tests here
 from tests.support.serving import close, holding, start
@@ -31,38 +26,15 @@ def engine(embedded: Pair) -> Iterator[Engine]:
         yield Engine(embedded)
 
 
-class Listening(Service):
-    """The real service; keeps who asked."""
-
-    visitors: list[Visitor]
-
-    def events(
-        self,
-        key: str,
-        requests: Sequence[Request],
-        stop: threading.Event,
-        progress: Any = None,
-        *,
-        visitor: Visitor = NOBODY,
-    ) -> Iterator[Event | Waiting]:
-        self.visitors.append(visitor)
-        return super().events(key, requests, stop, progress, visitor=visitor)
-
-    def ended(self, reason: str) -> int:
-        """How many texts have ended for this reason."""
-        return sum(tally.finished[reason] for tally in self.status())
-
-
 @pytest.fixture(scope="package")
-def service(embedded: Pair) -> Iterator[Listening]:
-    service = Listening()
-    service.visitors = []
+def service(embedded: Pair) -> Iterator[Service]:
+    service = Service()
     with holding(service, embedded):
         yield service
 
 
 @pytest.fixture(scope="package")
-def address(service: Listening) -> Iterator[str]:
+def address(service: Service) -> Iterator[str]:
     """Where the page is served."""
     page = build_page(service)
     yield start(page, service)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from gradio_client import Client
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 
-from tests.e2e.conftest import Listening
+from specviz.serving.service import Service
 from tests.support.waiting import wait_until
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
@@ -39,15 +40,20 @@ def examples() -> list[Any]:
     return [pytest.param(*each, id=f"{number}-{each[0]}") for number, each in enumerate(found, 1)]
 
 
+def ended(service: Service) -> Counter[str]:
+    """How many texts have ended, by reason."""
+    return sum((Counter(tally.finished) for tally in service.status()), Counter())
+
+
 @pytest.mark.parametrize(("kind", "code", "shown"), examples())
 def test_the_documented_examples_run(
-    service: Listening, address: str, capsys: pytest.CaptureFixture, kind: str, code: str, shown: str
+    service: Service, address: str, capsys: pytest.CaptureFixture, kind: str, code: str, shown: str
 ) -> None:
     """Each example does what the document says: it prints what is shown, and who goes away ends the run."""
     goes_away = "400" in code  # an address may have such a port
     code = code.replace(ADDRESS, address)
     assert ADDRESS not in code
-    cancelled = service.ended("cancelled")
+    cancelled = ended(service)["cancelled"]
     if kind == "python":
         exec(compile(code, "docs/api.md", "exec"), {"__name__": "example"})
         output = capsys.readouterr().out
@@ -56,8 +62,8 @@ def test_the_documented_examples_run(
     assert output.strip() == shown.strip() if shown else output.strip()
     assert shown or "event: error" not in output
     if goes_away:
-        wait_until(lambda: service.ended("cancelled") == cancelled + 1)
-    assert service.ended("failed") == 0
+        wait_until(lambda: ended(service)["cancelled"] == cancelled + 1)
+    assert ended(service)["failed"] == 0
 
 
 ENDPOINTS = {"generate", "compare", "methods", "pairs"}

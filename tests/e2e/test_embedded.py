@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +16,6 @@ from specviz.models import smollm2
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run
 
-ROOT = Path(__file__).parents[2]
 MARGIN = 0.03
 """Of two logits: how much 16-bit activations may change against transformers in float32."""
 TOKENS = 16
@@ -184,57 +180,9 @@ def test_greedy_is_greedy(engine: Engine, penalty: float, count: int) -> None:
     assert rounded <= 4
 
 
-@pytest.mark.parametrize("method", ["cascade_tokenV3", "verifier_only", "drafter_only"])
-def test_calls_are_rounds_not_tokens(engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Imported here, since the GPU's tests take this file's prompts.
-    from specviz.runtime.cpu.fused.runner import FusedRunner
-
-    pair: Any = engine.pair
-    models = {id(pair.drafter_model.decoder): "drafter", id(pair.verifier_model.decoder): "verifier"}
-    counts = dict.fromkeys(models.values(), 0)
-    run_pass, draft = FusedRunner._run, FusedRunner.draft
-
-    def count(self: FusedRunner, *args: Any) -> None:
-        counts[models[id(self._decoder)]] += 1
-        run_pass(self, *args)
-
-    def count_drafts(self: FusedRunner, *args: Any, **more: Any) -> Any:
-        lengths, *found = draft(self, *args, **more)
-        counts[models[id(self._decoder)]] += max(lengths)
-        return lengths, *found
-
-    assert engine.pair.pass_times  # measured by passes of its own
-    monkeypatch.setattr(FusedRunner, "_run", count)
-    monkeypatch.setattr(FusedRunner, "draft", count_drafts)
-    [run] = engine.generate(Request(prompt=PROMPTS[1], method=method, max_new_tokens=12))
-    rule_, drafted = METHODS[method], sum(each.draft_length for each in run.rounds)
-    assert counts["verifier"] == (len(run.rounds) + 1 if rule_.verifies else 0)
-    assert counts["drafter"] == (drafted + 1 if rule_.drafts else 0)  # the K-th whether it is needed or not
-
-
 def test_the_tokenizer_is_the_one_that_transformers_finds(embedded: Pair) -> None:
     found = AutoTokenizer.from_pretrained(str(smollm2.SHIPPED), local_files_only=True)
     assert type(found) is type(embedded.tokenizer)
     assert found.backend_tokenizer.to_str() == embedded.tokenizer.backend_tokenizer.to_str()
     assert found.special_tokens_map == embedded.tokenizer.special_tokens_map
     assert found.chat_template == embedded.tokenizer.chat_template
-
-
-START = """
-import sys
-from specviz import Request, load_pair
-from specviz.core.methods import PAPER
-from specviz.engine.engine import Engine
-
-engine = Engine(load_pair("embedded", "cpu"))
-for temperature in (0.0, 0.7):
-    asked = dict(temperature=temperature, inspect=10, max_new_tokens=4)
-    engine.generate([Request("A short story.", method=name, **asked) for name in PAPER])
-print({'transformers.modeling_utils', 'torch._dynamo', 'specviz.models.modules'} & set(sys.modules) or "none")
-"""
-
-
-def test_a_loaded_pair_writes_and_imports_no_modelling_code() -> None:
-    """Loops are compiled before the pair is said to be ready; importing transformers' models would take as long as loading."""
-    run = subprocess.run([sys.executable, "-c", START], check=True, capture_output=True, text=True, cwd=ROOT)
-    assert run.stdout.split() == ["none"]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.hub_visitor import Visitor
 from tests.support.stand_in_hub import Answer, BreakOff
-from tests.support.stand_in_hub.server import GOOD_TOKEN, OTHER_TOKEN
+from tests.support.stand_in_hub.server import GOOD_TOKEN
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_download_that_breaks_off_is_resumed_or_leaves_no_half_file(visitor: V
 
 def test_a_gated_pair_needs_the_licence(visitor: Visitor) -> None:
     """Without a token, or with one that has no access, nothing is downloaded; once logged in the pair loads."""
-    for token in ("", OTHER_TOKEN):
+    for token in ("", "hf_other"):
         visitor.log_in(token)
         assert "is gated: accept its licence" in visitor.refusal("gemma2")
         assert not list((visitor.home / "hub").glob("models--google*/blobs/*"))

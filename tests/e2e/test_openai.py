@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 import openai
 import pytest
 from gradio_client import Client
-
-from tests.e2e.conftest import Listening
 
 QUESTION = "Why is the sky blue?"
 CHAT: dict[str, Any] = {"model": "embedded", "messages": [{"role": "user", "content": QUESTION}]}
@@ -24,7 +23,6 @@ def client(address: str) -> openai.OpenAI:
 
 def test_the_pairs_are_the_models(client: openai.OpenAI) -> None:
     assert "embedded" in [model.id for model in client.models.list()]
-    assert client.models.retrieve("embedded").owned_by == "specviz"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("secret")
 
@@ -44,46 +42,32 @@ def test_a_chat_is_what_generate_gives(client: openai.OpenAI, address: str) -> N
 @pytest.mark.parametrize("stop", [None, ["\n", " the", "blu"]])
 def test_a_stream_is_the_whole_answer(client: openai.OpenAI, stop: Any) -> None:
     """Its chunks join to the text, the log probabilities and the decisions; the usage comes last."""
-    more = {"logprobs": True, "top_logprobs": 2, "extra_body": {"specviz": True}, "stop": stop}
-    whole = client.chat.completions.create(**CHAT, **USED, **more)
-    stream = client.chat.completions.create(
-        **CHAT, **USED, **more, stream=True, stream_options={"include_usage": True}
-    )
-    *chunks, last = stream
+    asked = CHAT | USED | {"logprobs": True, "top_logprobs": 2, "extra_body": {"specviz": True}, "stop": stop}
+    answer = client.chat.completions.create(**asked)
+    [whole] = answer.choices
+    usage = {"include_usage": True}
+    *chunks, last = client.chat.completions.create(**asked, stream=True, stream_options=usage)
     choices = [chunk.choices[0] for chunk in chunks]
-    assert "".join(choice.delta.content or "" for choice in choices) == whole.choices[0].message.content
-    assert [choice.finish_reason for choice in choices if choice.finish_reason] == [
-        whole.choices[0].finish_reason
-    ]
+    assert "".join(choice.delta.content or "" for choice in choices) == whole.message.content
+    assert [each.finish_reason for each in choices if each.finish_reason] == [whole.finish_reason]
     probabilities = [each for choice in choices if choice.logprobs for each in choice.logprobs.content]
-    assert probabilities == whole.choices[0].logprobs.content
-    decisions = [
-        each
-        for chunk in chunks
-        if chunk.choices
-        for each in (chunk.model_extra or {}).get("specviz", {}).get("tokens", [])
-    ]
-    assert decisions == whole.specviz["tokens"]
-    assert (last.choices, last.usage) == ([], whole.usage)
+    assert probabilities == whole.logprobs.content
+    explained = [(chunk.model_extra or {}).get("specviz", {}).get("tokens", []) for chunk in chunks]
+    assert [*chain(*explained)] == answer.specviz["tokens"]
+    assert (last.choices, last.usage) == ([], answer.usage)
 
 
 def test_probabilities_are_those_of_the_decision(client: openai.OpenAI) -> None:
     """Of a lossless method they are the verifier's. The drafter has the last word where its token was accepted."""
-    asked = {
-        "logprobs": 5,
-        "temperature": 1,
-        "extra_body": {"method": "speed", "lenience": 0, "specviz": True},
-    }
-    answer = client.completions.create(**TEXT, **USED, **asked)
-    told, tokens = answer.choices[0].logprobs, answer.specviz["tokens"]
-    assert "".join(told.tokens) == answer.choices[0].text
-    assert [
-        answer.choices[0].text[at:][: len(token)]
-        for at, token in zip(told.text_offset, told.tokens, strict=True)
-    ] == told.tokens
-    for token, logprob, top, decided in zip(
-        told.tokens, told.token_logprobs, told.top_logprobs, tokens, strict=False
-    ):
+    own = {"method": "speed", "lenience": 0, "specviz": True}
+    answer = client.completions.create(**TEXT, **USED, logprobs=5, temperature=1, extra_body=own)
+    [choice], tokens = answer.choices, answer.specviz["tokens"]
+    told = choice.logprobs
+    assert "".join(told.tokens) == choice.text
+    offsets = zip(told.text_offset, told.tokens, strict=True)
+    assert all(choice.text.startswith(token, at) for at, token in offsets)
+    columns = (told.tokens, told.token_logprobs, told.top_logprobs, tokens)
+    for token, logprob, top, decided in zip(*columns, strict=False):
         assert math.isclose(math.exp(logprob), decided["p"], rel_tol=1e-6)
         assert top[token] == logprob <= max(top.values())
         assert (decided["last_word"] == "drafter") == (decided["coin"] < decided["acceptance"])
@@ -97,13 +81,3 @@ def test_token_ids_are_a_prompt(client: openai.OpenAI, engine: Any) -> None:
         for prompt in (TEXT["prompt"], [TEXT["prompt"]], ids, [ids])
     }
     assert len(texts) == 1
-
-
-def test_a_pair_without_a_template_takes_no_chat(
-    service: Listening, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with service.engine("embedded") as engine:
-        monkeypatch.setattr(engine.pair.tokenizer, "chat_template", None)
-        with pytest.raises(openai.BadRequestError, match="no chat template") as caught:
-            client.chat.completions.create(**CHAT)
-    assert caught.value.param == "messages"

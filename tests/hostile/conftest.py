@@ -92,17 +92,16 @@ class Live:
                 answer += more
         return answer
 
-    def raw_get(self, path: str, method: str = "GET") -> bytes:
+    def raw_get(self, path: str) -> bytes:
         """The beginning of the answer for a path that is sent without being encoded."""
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-        return self.raw(head.encode())
+        return self.raw(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
 
     def post(
-        self, path: str, fn_index: Any, data: Any, session: Any = "guest", **more: Any
+        self, path: str, fn_index: Any, data: Any, session: Any = "guest", headers: Any = (), **more: Any
     ) -> httpx.Response:
         """Send an event to an address below `API`."""
         body = json.dumps({"fn_index": fn_index, "data": data, "session_hash": session} | more)
-        return self.send("POST", f"{API}/{path}", content=body, headers=JSON)
+        return self.send("POST", f"{API}/{path}", content=body, headers=JSON | dict(headers))
 
     def event(self, fn_index: int, data: Any, session: str = "guest", **more: Any) -> dict[str, Any]:
         """Put an event into the queue; the message that says how it ended."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any
 
 import httpx
 import pytest
@@ -18,31 +17,25 @@ PROXIED = {"x-forwarded-for": "203.0.113.7"}
 """What a proxy on this machine tells of its client."""
 
 
-CALL = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {"name": "generate", "arguments": {"prompt": "Hi"}},
-}
+TOOL = {"name": "generate", "arguments": {"prompt": "Hi"}}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": TOOL}
 ACCEPTS = {"accept": "application/json, text/event-stream"}
 
 
-def call_tool(live: Live, **headers: str) -> dict[str, Any]:
+def call_tool(live: Live, **headers: str) -> httpx.Response:
     """Call `generate` over MCP; the HTTP answer."""
-    answer = live.send("POST", f"{API}/mcp/", json=CALL, headers=ACCEPTS | headers)
-    return {"status": answer.status_code, "text": answer.text}
+    return live.send("POST", f"{API}/mcp/", json=CALL, headers=ACCEPTS | headers)
 
 
 def test_an_address_is_counted_at_every_door(live: Live) -> None:
     """The limit per address counts the client's own address, also where an assistant calls; nobody names another one."""
     before = len(live.service.visitors)
     index, data = run_of_generate(live, "Hi")
-    session = {"fn_index": index, "data": data, "session_hash": "doors"}
-    forged = {"x-specviz-client": "forged 198.51.100.1", "x-gradio-user": "mcp"}
-    assert live.send("POST", f"{API}/queue/join", json=session, headers=PROXIED | forged).status_code == 200
-    called = live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=PROXIED | forged)
+    headers = PROXIED | {"x-specviz-client": "forged 198.51.100.1", "x-gradio-user": "mcp"}
+    assert live.post("queue/join", index, data, "doors", headers).status_code == 200
+    called = live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=headers)
     live.send("GET", f"{API}/call/generate/{called.json()['event_id']}")
-    assert "stop_reason" in call_tool(live, **PROXIED, **forged)["text"]
+    assert "stop_reason" in call_tool(live, **headers).text
     found = live.service.visitors[before:]
     assert [each.address for each in found] == ["203.0.113.7"] * 3
     assert len({each.session for each in found}) == 3
@@ -69,17 +62,14 @@ def test_nobody_takes_a_text_away_from_somebody_else(live: Live, monkeypatch: py
     flood = {"x-forwarded-for": "198.51.100.9"}
     monkeypatch.setattr(live.service, "pause", 0.5)
     shown: list[str] = []
-    joined = {"fn_index": index, "data": data, "session_hash": "victim"}
-    assert live.send("POST", f"{API}/queue/join", json=joined, headers=PROXIED).status_code == 200
+    assert live.post("queue/join", index, data, "victim", PROXIED).status_code == 200
     reader = threading.Thread(target=stream, args=(live, "victim", shown))
     reader.start()
-    statuses = []
-    for number in range(live.service.limits.per_address + 1):
-        tiny = {"fn_index": index, "data": [], "session_hash": f"made up {number}"}
-        answer = live.send("POST", f"{API}/queue/join", json=tiny, headers=flood)
-        statuses.append(answer.status_code)
-    assert statuses == [200] * (len(statuses) - 1) + [503]
-    assert "unread" in answer.json()["detail"]
+    names = [f"made up {number}" for number in range(live.service.limits.per_address + 1)]
+    *accepted, refused = (live.post("queue/join", index, [], name, flood) for name in names)
+    assert {answer.status_code for answer in accepted} == {200}
+    assert refused.status_code == 503
+    assert "unread" in refused.json()["detail"]
     hi = partial(live.send, "POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=PROXIED)
     assert hi().status_code == 200
     with monkeypatch.context() as patch:
@@ -87,7 +77,7 @@ def test_nobody_takes_a_text_away_from_somebody_else(live: Live, monkeypatch: py
         assert hi().status_code == 503
     monkeypatch.setattr(live.service, "pause", 0.0)
     live.send("GET", f"{API}/queue/data?session_hash=made%20up%200")
-    assert live.send("POST", f"{API}/queue/join", json=tiny, headers=flood).status_code == 200
+    assert live.post("queue/join", index, [], "made up again", flood).status_code == 200
     reader.join()
     assert 'type\\":\\"end' in "".join(shown)
 
@@ -99,13 +89,12 @@ def test_no_website_uses_a_server_on_this_machine(live: Live) -> None:
     for headers in (rebound, {"origin": "https://site.example"}, {"origin": "null"}):
         answers = [
             live.send("POST", f"{API}/call/v2/generate", json={"prompt": "Hi"}, headers=headers),
-            live.send("POST", f"{API}/queue/join", json={"fn_index": 0}, headers=headers),
-            live.send("POST", f"{API}/upload", files={"files": b"x"}, headers=headers),
+            live.post("queue/join", 0, [], "guest", headers),
             live.send("GET", "/config", headers=headers),
+            call_tool(live, **headers),
         ]
-        assert {answer.status_code for answer in answers} <= {403, 404}
-        assert call_tool(live, **headers)["status"] == 403
+        assert {answer.status_code for answer in answers} == {403}
     assert len(live.service.visitors) == before
     own = {"origin": live.address}
-    assert "stop_reason" in call_tool(live, **own)["text"]
+    assert "stop_reason" in call_tool(live, **own).text
     assert live.send("GET", "/config", headers=own).status_code == 200

@@ -59,14 +59,13 @@ def test_every_event_answers_hostile_data_with_a_4xx_and_a_sentence(live: Live) 
             data = [value] * len(event["inputs"])
             if event["queue"]:
                 result = live.event(event["id"], data, event_data=value)
-                sentence = "" if result["success"] else result["output"]["error"]
-                refused = not result["success"]
+                refused, answer = not result["success"], result["output"]
             else:
-                answer = live.post("run/predict", event["id"], data, event_data=value)
-                assert answer.status_code in (200, 422), (event["api_name"], value, answer.text)
-                refused = answer.status_code == 422
-                sentence = answer.json()["error"] if refused else ""
+                sent = live.post("run/predict", event["id"], data, event_data=value)
+                assert sent.status_code in (200, 422), (event["api_name"], value, sent.text)
+                refused, answer = sent.status_code == 422, sent.json()
             if refused:
+                sentence = answer["error"]
                 assert sentence, (event["api_name"], value)
                 assert not any(word in sentence for word in ("broke", "Traceback", "Error:", ".py")), sentence
 

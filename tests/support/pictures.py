@@ -6,9 +6,9 @@ Needs a Chromium and no model, because the page opens on recorded runs.
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from PIL import Image
-from playwright.sync_api import Browser, Page
 
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.page import build_page
@@ -32,23 +32,16 @@ def main() -> None:
     with chromium() as context:
         assert context.browser
         for file, (address, width, height) in STILLS.items():
-            page = _open(context.browser, f"{url}{address}", width, height)
+            size: Any = {"width": width, "height": height}
+            page = context.browser.new_page(viewport=size, reduced_motion="reduce")
+            page.goto(f"{url}{address}")
+            page.locator("#bar").wait_for(timeout=60_000)
             page.wait_for_timeout(6000)
-            _still(page).save(file, optimize=True)
+            seen = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+            still = seen.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+            still.save(file, optimize=True)
             page.close()
     close(app)
-
-
-def _open(browser: Browser, address: str, width: int, height: int) -> Page:
-    page = browser.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
-    page.goto(address)
-    page.locator("#bar").wait_for(timeout=60_000)
-    return page
-
-
-def _still(page: Page) -> Image.Image:
-    seen = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    return seen.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 
 if __name__ == "__main__":

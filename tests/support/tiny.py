@@ -7,7 +7,7 @@ agree often but not always.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +69,22 @@ def tiny_model(
         return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
 
 
-def tiny_tokenizer(directory: Path, *, chat: bool = False, lines: tuple[str, ...] = _LINES) -> Any:
-    """A byte-level BPE tokenizer trained on a few lines, with one special token that ends a text."""
+def byte_level(special: Sequence[str], lines: Sequence[str] = _LINES, size: int = 300) -> Tokenizer:
+    """Byte-level BPE trained on a few lines; `special` tokens have the first ids."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=[END],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
+        vocab_size=size, special_tokens=[*special], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(lines, trainer)
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
+    return tokenizer
+
+
+def tiny_tokenizer(directory: Path, *, chat: bool = False, lines: tuple[str, ...] = _LINES) -> Any:
+    """A byte-level BPE tokenizer trained on a few lines, with one special token that ends a text."""
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=byte_level([END], lines), eos_token=END)
     if chat:
         wrapped.chat_template = CHAT_TEMPLATE
     wrapped.save_pretrained(directory)
@@ -94,10 +97,6 @@ def tiny_pair(
     *,
     drafter_padding: int = 3,
     verifier_padding: int = 11,
-    drafter_layers: int = 1,
-    verifier_layers: int = 2,
-    drafter_seed: int = 1,
-    verifier_seed: int = 2,
     chat: bool = False,
     dtype: torch.dtype = torch.float64,
 ) -> Pair:
@@ -109,36 +108,17 @@ def tiny_pair(
     tokenizer.save_pretrained(directory / "drafter")
     real = len(tokenizer)
     shared: dict[str, Any] = {"dtype": dtype, "eos_token_id": tokenizer.eos_token_id, "loud_from": real}
-    drafter = tiny_model(
-        family, real + drafter_padding, drafter_seed, directory / "drafter", layers=drafter_layers, **shared
-    )
-    verifier = tiny_model(
-        family,
-        real + verifier_padding,
-        verifier_seed,
-        directory / "verifier",
-        layers=verifier_layers,
-        **shared,
-    )
+    drafter = tiny_model(family, real + drafter_padding, 1, directory / "drafter", layers=1, **shared)
+    verifier = tiny_model(family, real + verifier_padding, 2, directory / "verifier", **shared)
     return pair_from_models(drafter, verifier, tokenizer, key=f"tiny-{family}")
 
 
 def _config(family: str, vocabulary_size: int, layers: int) -> Any:
     """The smallest config of a family that still has all of its traits."""
+    names = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
     if family == "gpt2":
-        sizes: dict[str, Any] = {
-            "n_embd": _HIDDEN,
-            "n_head": _HEADS,
-            "n_layer": layers,
-            "n_positions": _CONTEXT,
-        }
-    else:
-        sizes = {
-            "hidden_size": _HIDDEN,
-            "num_attention_heads": _HEADS,
-            "num_hidden_layers": layers,
-            "max_position_embeddings": _CONTEXT,
-        }
+        names = ("n_embd", "n_head", "n_layer", "n_positions")
+    sizes: dict[str, Any] = dict(zip(names, (_HIDDEN, _HEADS, layers, _CONTEXT), strict=True))
     if family == "opt":
         sizes |= {"ffn_dim": 2 * _HIDDEN, "word_embed_proj_dim": _HIDDEN // 2}  # opt-350m projects in and out
     elif family != "gpt2":

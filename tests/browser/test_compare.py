@@ -10,7 +10,6 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from specviz.analysis.metrics import headline
 from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
-from specviz.app.menu import method_menu
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
@@ -83,10 +82,10 @@ def sentence(runs: list[Run]) -> str:
     return "".join(parts).strip()
 
 
-def asked_again(run: Run) -> dict[str, Any]:
-    """What `Run` asks for again: the settings that make a text."""
+def asked_again(asked: Run | Request) -> dict[str, Any]:
+    """The settings that make a text."""
     names = ("method", "lenience", "draft_length", "temperature", "seed", "max_new_tokens", "prompt")
-    return {name: getattr(run, name) for name in names}
+    return {name: getattr(asked, name) for name in names}
 
 
 def expect_shown(page: Page, told: Comparison) -> None:
@@ -145,18 +144,14 @@ def check_the_first_screen(page: Page, script: Script) -> None:
 
 
 def test_a_preset_shows_its_panes_at_once_and_run_writes_them_live(page: Page, opened: Script) -> None:
-    for told in (*SHELF.comparisons[1:], ON_TWO_PAIRS):
-        preset(page, told).click()
-        expect_shown(page, told)
+    preset(page, ON_TWO_PAIRS).click()
+    expect_shown(page, ON_TWO_PAIRS)
     assert not opened.compared
     run(page, prefix="compare-")
     [(pairs, requests)] = opened.compared
     runs = runs_of(ON_TWO_PAIRS)
     assert pairs == [each.pair for each in runs]
-    assert [
-        {name: getattr(got, name) for name in asked_again(want)}
-        for got, want in zip(requests, runs, strict=True)
-    ] == [asked_again(each) for each in runs]
+    assert list(map(asked_again, requests)) == list(map(asked_again, runs))
 
 
 def test_the_way_back_leads_through_presets_and_live_runs(page: Page, opened: Script) -> None:
@@ -197,10 +192,6 @@ def test_a_link_sets_everything_and_runs_nothing(page: Page, script: Script, add
         expect(head(page, number)).to_contain_text(words)
         expect(tokens(page, number)).to_have_count(0)
     expect(page.get_by_test_id("says")).to_contain_text("Not run yet")
-    expect(page.locator("#compare-rule")).to_be_visible()
-    page.click("#compare-more")
-    expect(page.locator("#compare-draft-length input")).to_have_value("9")
-    page.keyboard.press("Escape")
     assert not script.compared
     run(page, prefix="compare-")
     pairs, asked = script.compared[-1]
@@ -233,9 +224,6 @@ def test_panes_show_their_traces_where_they_part_and_both_reasons(page: Page, op
     expect(verdicts.nth(2)).to_contain_text("␣was accepted")
     for number in (1, 2, 3):
         expect(pane(page, number).locator(".is-pinned")).to_have_attribute("data-index", "2")
-    tokens(page, 2).nth(3).click()
-    expect(verdicts.nth(0)).to_contain_text("Another text since token 3")
-    expect(pane(page, 1).locator(".is-pinned")).to_have_count(0)
     page.keyboard.press("Escape")
     expect(why).to_be_hidden()
     tokens(page, 1).nth(2).press("Enter")
@@ -245,16 +233,9 @@ def test_panes_show_their_traces_where_they_part_and_both_reasons(page: Page, op
     expect(tokens(page, 1).nth(2)).to_be_focused()
 
     page.get_by_test_id("more").locator("> summary").click()
-    rows = [row.locator("td").all_inner_texts() for row in page.locator(TABLE).all()]
-    assert [[cell.replace("\u00a0", " ") for cell in row[:7]] for row in rows] == [
-        ["1", "4", "4.00", "100 %", "100 %", "5.00", "−0.50"],
-        ["1", "4", "4.00", "75 %", "75 %", "4.00", "−1.25"],
-        ["1", "4", "4.00", "100 %", "100 %", "5.00", "−2.00"],
-    ]
-    assert [row[7] for row in rows][::2] == ["–", "same text"]
-    positions = page.get_by_test_id("positions")
-    positions.locator("summary").click()
-    assert positions.locator("tbody tr").nth(1).locator("td").all_inner_texts() == [*["100 %"] * 3, "0 %"]
+    cells = page.locator(TABLE).nth(1).locator("td").all_inner_texts()
+    row = ["1", "4", "4.00", "75 %", "75 %", "4.00", "−1.25"]
+    assert [cell.replace("\u00a0", " ") for cell in cells[:7]] == row
     page.set_viewport_size(ViewportSize(width=390, height=844))
     widths = page.locator(".sc-more .sc-scroll").evaluate_all("all => all.map((node) => node.clientWidth)")
     assert max(widths) <= 390, "a table scrolls in its frame"
@@ -268,38 +249,24 @@ def test_what_the_heads_say_is_what_is_asked(page: Page, opened: Script) -> None
     set_lenience(page, 1, 0.5)
     lenience = float(menu(page, 1).locator(".sc-number").inner_text())
     expect(head(page, 1)).to_contain_text(f"Diff α {lenience:g}")
-    methods = menu(page, 2).get_by_label("Method")
-    for name in method_menu():
-        expect(methods.locator(f"> optgroup[label='{name}']")).to_have_count(1)
     menu(page, 2).get_by_label("Model pair").select_option("SmolLM2 135M, layer skip")
     expect(head(page, 2)).to_contain_text("layer skip")
     menu(page, 3).get_by_role("button", name="Add a pane").click()
     expect(head(page, 4)).to_be_focused()
-    expect(pane(page, 4)).to_contain_text("Verifier only")
-    assert pane(page, 4).get_by_test_id("text").evaluate(
-        "node => getComputedStyle(node, '::before').content"
-    ) == ('"Not run yet: press Run."')
     menu(page, 4).get_by_label("Method").select_option("speed")
     menu(page, 3).get_by_role("button", name="Remove").click()
     expect(page.locator("[data-pane]")).to_have_count(3)
     page.click("#compare-more")
     set_number(page, "compare-seed", 77)
-    set_number(page, "compare-max-new-tokens", 32)
     page.locator("#compare-draft-length input").click()
     page.get_by_role("option", name="9", exact=True).click()
     page.keyboard.press("Escape")
     run(page, prefix="compare-")
-    common = {
-        "prompt": "Something else", "temperature": 0, "max_new_tokens": 32, "seed": 77, "inspect": 10, "draft_length": 9,
-    }  # fmt: skip
-    assert opened.compared[-1] == (
-        ["embedded", "embedded-skip", "embedded"],
-        [
-            Request(method="cascade_diff", lenience=lenience, **common),
-            Request(method="cascade_tokenV3", lenience=0.5, **common),
-            Request(method="speed", lenience=0, **common),
-        ],
-    )
+    pairs, asked = opened.compared[-1]
+    assert pairs == ["embedded", "embedded-skip", "embedded"]
+    methods = [("cascade_diff", lenience), ("cascade_tokenV3", 0.5), ("speed", 0)]
+    assert [(each.method, each.lenience) for each in asked] == methods
+    assert {(each.prompt, each.seed, each.draft_length) for each in asked} == {("Something else", 77, 9)}
 
 
 def test_an_error_keeps_the_comparison_and_the_next_run_works(page: Page, opened: Script) -> None:
@@ -308,20 +275,13 @@ def test_an_error_keeps_the_comparison_and_the_next_run_works(page: Page, opened
     page.fill("#compare-prompt textarea", "  ")
     run(page, prefix="compare-")
     expect(said).to_contain_text("The prompt is empty")
-    expect(page.locator("#compare-prompt textarea")).to_have_attribute("aria-invalid", "true")
     expect(tokens(page, 1)).to_have_count(len(SHELF.load(SHELF.comparisons[0].panes[0].run).tokens))
     assert not opened.compared
     page.fill("#compare-prompt textarea", "not empty")
-    broken = "Something broke inside SpecViz and this run has ended; the next one should work."
-    for failure, sentence_ in (
-        (EngineError("Memory ran out."), "Memory ran out."),
-        (RuntimeError("secret /home/x.py"), broken),
-    ):
-        opened.failure = failure
-        run(page, prefix="compare-")
-        expect(said).to_have_text(sentence_)
-        expect(tokens(page, 1)).to_have_count(4)  # what was written by then
-    assert "/home/x.py" not in page.content()
+    opened.failure = EngineError("Memory ran out.")
+    run(page, prefix="compare-")
+    expect(said).to_have_text("Memory ran out.")
+    expect(tokens(page, 1)).to_have_count(4)  # what was written by then
     opened.failure = None
     run(page, prefix="compare-")
     expect(said).to_be_hidden()
@@ -379,21 +339,16 @@ def test_a_phone_shows_one_pane_at_a_time(phone: Page, address: str, script: Scr
     page.wait_for_function(STOPPED)
     tabs = page.locator(".sc-tab")
     names = tabs.locator("> b")
+    page.locator(".sp-menu").select_option("drafters")
+    expect(names).to_have_text(["embedded", "layer skip", "Verifier only"])
+    page.locator(".sp-menu").select_option("lossless")
     expect(names).to_have_text(["Lossless", "Token V3", "Verifier only"])
-    for key, words in (
-        ("drafters", ["embedded", "layer skip", "Verifier only"]),
-        ("lossless", ["Lossless", "Token V3", "Verifier only"]),
-    ):
-        page.locator(".sp-menu").select_option(key)
-        expect(names).to_have_text(words)
     page.wait_for_function(STOPPED)
-    left = "(node) => Math.round(node.getBoundingClientRect().left)"
     tabs.nth(1).tap()
     expect(tabs.nth(1)).to_have_attribute("aria-pressed", "true")
     page.wait_for_function(
         "Math.abs(document.querySelector('[data-pane=\"1\"]').getBoundingClientRect().left) < 20"
     )
-    assert abs(pane(page, 1).evaluate(left)) > 300
     page.locator(".sc-panes").evaluate("(node) => node.scrollTo({ left: 2 * node.clientWidth })")
     expect(tabs.nth(2)).to_have_attribute("aria-pressed", "true")
     tabs.nth(1).tap()
@@ -401,12 +356,9 @@ def test_a_phone_shows_one_pane_at_a_time(phone: Page, address: str, script: Scr
     pane(page, 2).locator(".sc-jump").tap()
     why = page.get_by_test_id("verdicts")
     expect(why.locator(".sc-verdict")).to_have_count(3)
-    expect(why).to_contain_text("man")
     expect(why).to_contain_text("sailor")
     why.get_by_role("button", name="Close").tap()
     expect(why).to_be_hidden()
-    page.locator(".sp-menu").select_option(SHELF.comparisons[1].key)
-    expect(page.get_by_test_id("says")).to_contain_text(sentence(runs_of(SHELF.comparisons[1])))
     head(page, 1).tap()
     settings = pane(page, 1).locator(".sc-settings")
     expect(settings).to_be_visible()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 import pytest
@@ -60,8 +58,7 @@ def branch(kept: int, texts: list[str], end: bool = True, **changes: Any) -> str
         "chosen_text": "",
     }
     continues |= changes.pop("continues", {})
-    settings: dict[str, Any] = {"method": METHOD, "lenience": 0.6, "continues": continues}
-    settings |= changes
+    settings = {"method": METHOD, "lenience": 0.6, "continues": continues} | changes
     tokens = [token_entry(text, id=500 + index) for index, text in enumerate(texts)]
     head = line(run_entry(**settings)) + line(round_entry(tokens))
     return head + (line(end_entry(1, METHOD, "length")) if end else "")
@@ -107,8 +104,7 @@ class Stage:
         return self.asked[-1]
 
     def answer(self, wanted: dict[str, Any], lines: str) -> None:
-        opening = json.dumps({"type": "fork", "id": wanted["id"]}) + "\n"
-        self.page.evaluate("value => view.answer(value)", opening + lines)
+        self.page.evaluate("value => view.answer(value)", line({"type": "fork", "id": wanted["id"]}) + lines)
 
     @property
     def lenience(self) -> Locator:
@@ -155,19 +151,12 @@ def test_dragging_asks_once_the_hand_rests_and_shows_both_texts_from_where_they_
     expect(page.locator(".sv-rest")).to_have_text("time there was")
     expect(stage.branches.locator(".sb-text")).to_have_text(f"night{HOSTILE}")
     expect(stage.branches.locator("h4")).to_have_text("Token V2, α 0.6")
-    expect(page.locator(".sb-head h4").first).to_have_text("This run: Token V2, α 0.2")
-    expect(stage.branches.locator(".sb-figures")).to_have_text(re.compile(r"100 %accepted.*1verifier call"))
     expect(stage.words).to_have_text(
         "At α = 0.6 the text is the same for 3 tokens; then “␣time” becomes “␣night”."
     )
-    expect(page.locator(".is-parting")).to_have_count(2)
     assert page.evaluate("window.pwned") is None
-    shared, run_text, other = (
-        page.locator(name).bounding_box() for name in (".sv-shared", ".sv-rest", ".sb-text")
-    )
-    assert shared["y"] + shared["height"] <= run_text["y"]
-    assert abs(run_text["y"] - other["y"]) < 8
-    assert run_text["x"] + run_text["width"] <= other["x"]
+    run_text, other = (page.locator(name).bounding_box() for name in (".sv-rest", ".sb-text"))
+    assert run_text["x"] + run_text["width"] <= other["x"], "side by side"
     assert page.evaluate("stops") == 0
     page.get_by_test_id("token").first.press("Escape")
     expect(stage.branches).to_have_count(0)
@@ -199,35 +188,17 @@ def test_a_later_branch_replaces_one_that_is_not_kept_and_three_can_be_kept(page
     expect(page.locator(".sv-shared")).to_have_text("Once upon a")
 
 
-def test_another_method_forks(page: Page, stage: Stage) -> None:
+def test_another_method_forks_and_a_fork_that_cannot_be_written_is_a_sentence(
+    page: Page, stage: Stage
+) -> None:
     stage.open(trace())
     stage.ask(0, "verifier_only", rests=True)
     page.wait_for_function("asked.length === 1")
     assert (stage.asked[0]["tokens"], stage.asked[0]["changes"]["method"]) == (0, "verifier_only")
-    expect(stage.words).to_have_text(
-        "With Verifier only the text changes at its first token: “Once” would have been rejected."
-    )
-    # The very same tokens: a sentence in place of a branch.
-    same = [token_entry(text, id=100 + index) for index, text in enumerate(WORDS)]
-    head = run_entry(
-        "verifier_only", continues={"prompt": "p", "text": "", "tokens": 0, "chosen": None, "chosen_text": ""}
-    )
-    end = line(end_entry(1, "verifier_only", "length"))
-    stage.answer(stage.asked[0], line(head) + line(round_entry(same)) + end)
-    expect(stage.words).to_have_text("With Verifier only the text is the same.")
-    expect(stage.branches).to_have_count(0)
-
-
-def test_a_fork_that_cannot_be_written_is_a_sentence(stage: Stage) -> None:
-    stage.open(trace())
     words = "You keep <b>SpecViz</b> busy."
-    for count, (said, sentence) in enumerate(
-        (("error", words), ("unloaded", re.compile("are not loaded: press Run first"))), 1
-    ):
-        answer = json.dumps({"type": said, "message": words}) + "\n"
-        stage.answer(stage.drag(0.5 + count / 10, count), answer)
-        expect(stage.words).to_have_text(sentence)
-        expect(stage.branches).to_have_count(0)
+    stage.answer(stage.asked[0], line({"type": "error", "message": words}))
+    expect(stage.words).to_have_text(words)
+    expect(stage.branches).to_have_count(0)
 
 
 def test_any_token_of_a_list_can_be_chosen_instead(page: Page, stage: Stage) -> None:
@@ -247,16 +218,12 @@ def test_any_token_of_a_list_can_be_chosen_instead(page: Page, stage: Stage) -> 
     expect(stage.words).to_contain_text("was chosen by you in place of “␣a”")
     stage.branches.locator(".sv-token").nth(1).click()
     expect(page.get_by_test_id("inspector").locator(".sv-where")).to_contain_text("Token 5")
-    expect(page.get_by_test_id("token").nth(2)).not_to_have_class(re.compile("is-pinned"))
     assert page.evaluate("window.pwned") is None
 
 
 def with_recorded() -> str:
-    forks = [
-        {"lenience": 0.1, "trace": ""},
-        {"lenience": 0.6, "trace": branch(3, [" night"])},
-        {"lenience": 0.9, "trace": branch(3, [" day"], lenience=0.9)},
-    ]
+    day = branch(3, [" day"], lenience=0.9)
+    forks = [{"lenience": 0.6, "trace": branch(3, [" night"])}, {"lenience": 0.9, "trace": day}]
     return trace() + line({"type": "branches", "leniences": forks})
 
 
@@ -289,26 +256,21 @@ def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
     stage.answer(wanted, branch(3, [" evening"], lenience=0.55))
     expect(stage.branches.locator(".sb-text")).to_have_text("evening")
     expect(stage.branches.locator(".sb-recorded")).to_have_count(0)
-    # Nothing is asked for that was recorded; a server without models is asked once.
+    # Nothing is asked for that was recorded.
     stage.ask(0.9)
     expect(stage.branches.locator(".sb-text")).to_have_text("day")
     page.wait_for_timeout(250)
     assert len(stage.asked) == 1
-    stage.answer(stage.drag(0.8, 2), json.dumps({"type": "unloaded"}) + "\n")
+    # A server without models: what was recorded stays.
+    stage.answer(stage.drag(0.8, 2), line({"type": "unloaded"}))
     expect(stage.branches.locator(".sb-text")).to_have_text("day")
-    stage.ask(0.7, rests=True)
-    expect(stage.branches.locator(".sb-text")).to_have_text("night")
-    assert len(stage.asked) == 2
-    assert page.evaluate("filled") is None  # the form sets the next run too
 
 
 def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_written(
     browser: Browser, real: tuple[str, Recorder]
 ) -> None:
     """The page, the queue and the models: by touch, then by keyboard; no serious fault in the page; Escape goes back."""
-    context = browser.new_context(
-        has_touch=True, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
-    )
+    context = browser.new_context(has_touch=True, viewport={"width": 1280, "height": 800})
     page, (address, service) = context.new_page(), real
     open_app(page, address, tokens=24, temperature=1, method="cascade_tokenV3", lenience=0.5)
     run(page)
@@ -317,8 +279,7 @@ def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_writ
     page.touchscreen.tap(place["x"] + place["width"] * 0.8, place["y"] + place["height"] / 2)
     branches = page.locator("#view").get_by_test_id("branch")
     expect(branches.get_by_role("button", name="Keep this branch")).to_be_visible(timeout=MINUTES)
-    slider.focus()
-    page.keyboard.press("End")
+    slider.press("End")
     expect(branches.locator("h4")).to_have_text("Token V3, α 1", timeout=MINUTES)
     expect(branches.get_by_role("button", name="Keep this branch")).to_be_visible(timeout=MINUTES)
     assert slider.bounding_box()["y"] == place["y"]  # it does not move under the finger
@@ -332,8 +293,7 @@ def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_writ
     with service.engine(DEFAULT_PAIR) as engine:
         [whole] = Engine(engine.pair).generate(ran.fork(0, lenience=1.0))
     assert shown == whole.text
-    assert page.evaluate("performance.getEntriesByName('specviz-fork').length") >= 2
-    assert violations(page) == []
+    assert violations(page, "#view") == []
     page.locator("#view .sv-token").first.press("Escape")
     expect(branches).to_have_count(0)
     expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")

@@ -14,11 +14,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import CASCADE, INSPECTED, RACERS, read_recorded_runs
 from specviz.app.components.race import Race, race_value
-from specviz.schema.trace import Run
 from tests.browser.bare import mount, open_bare
 from tests.browser.driving import let_draw, violations
 
-TOLD = 12_000
 HOSTILE = "<img src=x onerror=window.__pwned=1>"
 SHELF = read_recorded_runs()
 ALONE, DRAFTED = map(SHELF.load, RACERS)
@@ -38,12 +36,10 @@ def open_still(page: Page, value: str = "") -> None:
     expect(over(page)).to_be_attached()
 
 
-def claim_of(alone: Run, drafted: Run) -> str:
-    ratio = alone.seconds / drafted.seconds
-    head = f"Same {len(alone.tokens)} tokens: {drafted.verifier_calls} calls of the large model instead of {alone.verifier_calls}, "
-    if ratio > 1.05:
-        return head + (f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.1f}") + "× as fast"
-    return head + "yet "
+CLAIM = (
+    f"Same {len(ALONE.tokens)} tokens: {DRAFTED.verifier_calls} calls of the large model instead of "
+    f"{ALONE.verifier_calls}, {ALONE.seconds / DRAFTED.seconds:.1f}× as fast"
+)
 
 
 # ---- the schedule: pure
@@ -123,13 +119,8 @@ def test_it_plays_by_itself_and_its_buttons_lead_to_the_rejected_token_to_a_casc
     announced = page.get_by_test_id("announced")
     expect(announced).to_be_empty()
     assert page.locator(".sr-race [aria-live], .sr-race [role=status]").count() == 1
-    expect(page.get_by_test_id("again")).to_have_accessible_name("Pause")
-    expect(over(page)).to_be_attached(timeout=TOLD)
-    expect(page.get_by_test_id("claim")).to_be_visible()
-    expect(announced).to_have_text(re.compile(re.escape(claim_of(ALONE, DRAFTED))))
-    expect(page.get_by_test_id("again")).to_have_accessible_name("Play again")
-    expect(page.locator(".sr-layer")).to_have_count(0)
-
+    expect(over(page)).to_be_attached(timeout=12_000)
+    expect(announced).to_have_text(re.compile(re.escape(CLAIM)))
     page.get_by_test_id("why").click()
     page.wait_for_url(re.compile(f"run={INSPECTED}&token="))
     index = int(parse_qs(urlsplit(page.url).query)["token"][0])
@@ -138,11 +129,9 @@ def test_it_plays_by_itself_and_its_buttons_lead_to_the_rejected_token_to_a_casc
     expect(page.get_by_test_id("inspector")).to_contain_text(draft.text.strip())
     page.go_back()
     expect(page.get_by_test_id("why")).to_contain_text(draft.text.strip())
-    lossless, cascade = map(SHELF.load, CASCADE)
-    line = page.get_by_test_id("cascade")
-    expect(line).to_contain_text(f"{cascade.verifier_calls} calls")
-    expect(line).to_contain_text(f"not the {lossless.verifier_calls} of lossless decoding")
-    line.get_by_role("link").click()
+    cascade = page.get_by_test_id("cascade")
+    expect(cascade).to_contain_text(f"{SHELF.load(CASCADE[1]).verifier_calls} calls")
+    cascade.get_by_role("link").click()  # the way back: test_link.py
     page.wait_for_url(re.compile(f"run={CASCADE[1]}"))
     page.go_back()
     page.get_by_test_id("own").click()
@@ -151,7 +140,7 @@ def test_it_plays_by_itself_and_its_buttons_lead_to_the_rejected_token_to_a_casc
 
 def test_everything_it_says_is_in_the_two_traces(page: Page) -> None:
     open_still(page)
-    expect(page.get_by_test_id("claim")).to_contain_text(claim_of(ALONE, DRAFTED))
+    expect(page.get_by_test_id("claim")).to_contain_text(CLAIM)
     for name, run_ in (("alone", ALONE), ("drafted", DRAFTED)):
         lane = page.get_by_test_id(name)
         expect(lane.get_by_test_id("calls")).to_have_text(str(run_.verifier_calls))
@@ -160,25 +149,17 @@ def test_everything_it_says_is_in_the_two_traces(page: Page) -> None:
         )
         written = lane.locator(".sr-token.on > span").all_text_contents()
         assert [text.replace("↵", "") for text in written] == [token.text for token in run_.tokens]
-    sooner = ALONE.seconds - DRAFTED.seconds
-    expect(page.get_by_test_id("clock")).to_contain_text(f"{abs(sooner):.2f} s")
     drafted = page.get_by_test_id("drafted")
     expect(drafted.locator(".sr-token.kept")).to_have_count(len(KEPT))
     expect(drafted.locator(".sr-token.own")).to_have_count(len(DRAFTED.tokens) - len(KEPT))
     conditions = page.get_by_test_id("conditions")
-    for words in (DRAFTED.drafter, DRAFTED.verifier, SHELF.machine, "lossless", "slower", "chosen"):
+    for words in (DRAFTED.drafter, DRAFTED.verifier, SHELF.machine):
         expect(conditions).to_contain_text(words)
-    expect(page.get_by_test_id("sizes")).to_contain_text(
-        "17 million parameters, the verifier 135 million. Expect wrong"
-    )
     expect(page.locator(".sr-claim.asked q")).to_have_text(ALONE.prompt)
-    links = page.locator(".sr-papers a").evaluate_all("all => all.map(each => each.href)")
-    assert links == ["https://arxiv.org/abs/2211.17192", "https://arxiv.org/abs/2405.19261"]
 
 
 def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page: Page) -> None:
     open_still(page)
-    expect(page.get_by_test_id("announced")).to_be_empty()
     page.get_by_test_id("again").click()
     expect(over(page)).to_have_count(0)
     chip = page.locator(".sr-layer .sr-chip").first
@@ -196,7 +177,6 @@ def test_without_motion_it_stands_at_the_end_and_plays_and_pauses_on_demand(page
     paused = clock.text_content()
     page.wait_for_timeout(200)
     assert clock.text_content() == paused
-    expect(page.get_by_test_id("again")).to_have_accessible_name("Play")
 
 
 def test_text_of_a_trace_stays_text(page: Page) -> None:
@@ -215,13 +195,6 @@ def test_text_of_a_trace_stays_text(page: Page) -> None:
     assert page.get_by_test_id("drafted").locator(".sr-token > span").all_text_contents() == written
     page.get_by_test_id("again").click()
     expect(page.locator(".sr-layer .sr-chip").first).to_be_attached()
-
-
-def test_without_a_race_its_claim_and_links_remain(page: Page) -> None:
-    for value in ("", '{"alone": 1, "drafted": "x"}'):
-        mount(page, Race(value))
-        expect(page.get_by_test_id("headline")).to_be_visible()
-        expect(page.locator(".sr-papers a")).to_have_count(2)
 
 
 SHOWN = """() => {
@@ -243,12 +216,10 @@ def test_the_first_screen_shows_the_one_token_of_the_verifiers_own(page: Page, a
     assert violations(page, "#race", "color-contrast") == []
     for large in (False, True):
         page.evaluate("(large) => document.documentElement.classList.toggle('specviz-large', large)", large)
-        for width, height in ((1280, 800), (1920, 1080), (390, 844)):
+        for width, height, part in ((1280, 800, "buttons"), (390, 844, "bottom")):
             page.set_viewport_size({"width": width, "height": height})
             let_draw(page)
             found = page.evaluate(SHOWN)
             assert found["hides"] <= 4, (width, found)
-            assert found["bottom"] <= height, (width, found)
+            assert found[part] <= height, (width, found)
             assert found["wide"] <= 0, (width, found)
-            if width > 900:
-                assert found["buttons"] <= height, (width, found)

@@ -20,23 +20,10 @@ def numbers(page: Page, *names: str) -> list[str]:
     return [page.locator(f"#{name} input[type=number]").input_value() for name in names]
 
 
-def copied(page: Page, prefix: str = "") -> str:
-    """Press Copy link; the address that is copied. Nothing on the page moves."""
-    button = page.locator(f"#{prefix}copy-link")
-    if not button.is_visible():
-        page.click("#compare-more" if prefix else "#share")
-    before = button.bounding_box()
-    page.evaluate("navigator.clipboard.writeText('')")
-    button.click()
-    expect(page.get_by_test_id("address-message")).to_have_text("Link copied")
-    assert button.bounding_box() == before
-    return str(page.evaluate("navigator.clipboard.readText()"))
-
-
-def follow(page: Page, link: str, prefix: str = "") -> None:
+def follow(page: Page, link: str) -> None:
     page.goto("about:blank")
     page.goto(link)
-    expect(page.locator(f"#{prefix}run")).to_be_enabled(timeout=MINUTES)
+    expect(page.locator("#run")).to_be_enabled(timeout=MINUTES)
     page.wait_for_timeout(500)  # time for a late event to spoil a control
 
 
@@ -56,13 +43,14 @@ def test_a_link_restores_every_control_of_one_run_and_what_is_set_is_asked(
     for name, value in SAMPLING.items():
         set_number(page, name, value)
     page.keyboard.press("Escape")
-    link = copied(page)
+    page.click("#share")
+    page.click("#copy-link")
+    expect(page.get_by_test_id("address-message")).to_have_text("Link copied")
 
-    follow(page, link)
+    follow(page, str(page.evaluate("navigator.clipboard.readText()")))
     expect(page.locator("#prompt textarea")).to_have_value(PROMPT)
     expect(page.locator("#run")).to_be_focused()
     expect(page.locator("#method input")).to_have_value(METHODS["cascade_opt"].label)
-    expect(page.locator("#lenience input[type=number]")).to_have_attribute("min", "-5")
     expect(page.locator("#pair input")).to_have_value(re.compile("^GPT-2 small → XL"))
     open_settings(page)
     expect(page.locator("#seed input")).to_have_value("123456")
@@ -70,12 +58,6 @@ def test_a_link_restores_every_control_of_one_run_and_what_is_set_is_asked(
     expect(page.locator("#draft-length input")).to_have_value("7")
     expect(penalty).to_have_value("1.15")
     expect(page.locator("#link-banner")).to_have_count(0)
-    page.keyboard.press("Escape")
-    # Without access to the clipboard the link is shown.
-    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
-    page.click("#share")
-    page.click("#copy-link")
-    expect(page.get_by_label("Link", exact=True)).to_have_value(link)
     page.keyboard.press("Escape")
     assert not script.asked, "a link runs nothing"
     choose(page, "pair", "SmolLM2 135M, embedded")
@@ -129,12 +111,6 @@ def test_back_and_forward_lead_through_all_views_without_a_reload(
     page.keyboard.press("ArrowRight")
     expect(page.locator(".sl-stage[data-place='2']")).to_be_visible()
 
-    page.keyboard.press("ArrowRight")
-    page.get_by_role("link", name="Try it live").click()  # leaves the lesson
-    expect(page.get_by_test_id("player")).to_have_count(0)
-    expect(page.locator("#prompt textarea")).to_have_value(re.compile("lighthouse"))
-    page.go_back()
-    expect(page.locator(".sl-stage[data-place='2']")).to_be_visible(timeout=MINUTES)
     page.go_back()
     expect(page.locator(".sl-stage[data-place='1']")).to_be_visible()
     page.go_back()
@@ -145,26 +121,21 @@ def test_back_and_forward_lead_through_all_views_without_a_reload(
         if query == views[2][0]:
             expect(page.locator("#prompt textarea")).to_have_value(PROMPT)
         if query == views[1][0]:
-            expect(page.locator("#prompt textarea")).not_to_have_value(PROMPT)
             expect(page.locator("#examples input")).to_have_value(re.compile("token rule"))
-    for query, tabs in views[1:4]:
+    for query, tabs in views[1:3]:
         page.go_forward()
         shows(page, query, *tabs)
     assert page.evaluate("window.stays"), "the page was loaded again"
     assert len(script.asked) == 1, "going back runs nothing"
 
 
-def test_a_link_opens_each_kind_of_view(page: Page, address: str, script: Script) -> None:
+def test_a_link_opens_a_place_within_a_tab_and_a_token(page: Page, address: str, script: Script) -> None:
     """Lessons: test_lesson.py; comparisons: test_compare.py; sweeps: test_tradeoff.py; the playground: its own test."""
     page.goto(f"{address}?tab=wrong")
     shows(page, "?tab=wrong", "learn", "wrong")
     page.goto(f"{address}?tab=generate&run=lossless&token=3")
     shows(page, "?tab=generate&run=lossless&token=3", "generate")
     expect(page.get_by_test_id("token").nth(3)).to_have_attribute("aria-selected", "true")
-    # A form that the recorded run does not fit says so.
-    follow(page, f"{address}?tab=generate&lenience=0.3")
-    expect(page.locator("#view").get_by_test_id("title")).to_have_text("Not run yet with these settings")
-    expect(page.get_by_test_id("branch")).to_have_count(0)
     assert not script.asked
 
 
@@ -180,8 +151,6 @@ def test_where_storage_is_denied_every_place_works(browser: Browser, address: st
     open_app(page, address)
     run(page)
     expect(page.get_by_test_id("token").first).to_be_visible()
-    page.locator("#large-type").click()
-    expect(page.locator("#large-type")).to_have_attribute("aria-pressed", "true")
     for name in ("The idea", "Compare methods", "Speed or quality", "Learn"):
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")

@@ -79,28 +79,15 @@ def test_a_real_run_streams_and_shows_its_trace(real: tuple[str, Recorder], page
     trace = parse_trace(service.runs[-1])
     assert len(trace.tokens) >= 40
     expect(tokens(page)).to_have_count(len(trace.tokens))
-    for fate, count in (
-        ("accepted", sum(trace.accepted)),
-        ("resampled", len(trace.tokens) - sum(trace.accepted)),
-    ):
-        assert count > 0
-        expect(page.locator(f"[data-testid=token].{fate}")).to_have_count(count)
+    expect(page.locator("[data-testid=token].accepted")).to_have_count(sum(trace.accepted))
     assert "".join(tokens(page).all_text_contents()) == trace.text
     expect(page.get_by_test_id("chart").locator(".sv-brick")).to_have_count(len(trace.tokens))
-    assert trace.acceptance_rate is not None
-    for name, shown in (
-        ("acceptance", f"{100 * trace.acceptance_rate:.0f} %"),
-        ("calls", str(trace.verifier_calls)),
-    ):
-        expect(page.locator(f"#view [data-figure={name}]")).to_contain_text(shown)
+    expect(page.locator("#view [data-figure=calls]")).to_contain_text(str(trace.verifier_calls))
     # By mouse, then by keyboard.
     tokens(page).nth(7).click()
     check_inspector(page, trace, 7)
-    tokens(page).nth(7).focus()
-    page.keyboard.press("ArrowRight")
+    tokens(page).nth(7).press("ArrowRight")
     check_inspector(page, trace, 8)
-    page.keyboard.press("End")
-    check_inspector(page, trace, len(trace.tokens) - 1)
 
 
 def hold(page: Page, script: Script) -> None:
@@ -135,15 +122,25 @@ def test_enter_and_run_during_a_run_change_nothing_and_nothing_comes_after_a_sto
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_back_during_a_run_stops_it_and_the_view_before_stays(page: Page, opened: Script) -> None:
-    """A run of one's own, and before it a recorded one."""
-    first = make_trace([" short", " text"]).lines
-    written = [each.text for each in parse_trace(first).tokens]
+def test_a_recorded_run_or_back_during_a_run_ends_it_and_what_is_chosen_stays(
+    page: Page, opened: Script
+) -> None:
+    """Back leads to a run of one's own, and to a recorded one, which fills the form."""
+    hold(page, opened)
     told = next(run for run in read_recorded_runs().runs if run.key == "confident")
     choose(page, "examples", f"Recorded: {told.title}")
+    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
+    expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
+    expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")
+    wait_for_end(page)
+    assert opened.active == 0
     page.wait_for_function("location.search.includes('run=confident')")
+    first = make_trace([" short", " text"]).lines
+    written = [each.text for each in parse_trace(first).tokens]
+    opened.goes_on.set()
     opened.trace = first
     page.fill("#prompt textarea", "The first prompt")
+    expect(page.get_by_test_id("title")).to_have_text("Not run yet with these settings")
     run(page)
     expect(tokens(page)).to_have_text(written)
 
@@ -189,34 +186,14 @@ def test_a_run_goes_on_while_another_place_is_in_sight_and_keeps_its_address(
     assert len(opened.asked) == 1
 
 
-def test_a_recorded_run_during_a_run_ends_it_and_fills_the_form(page: Page, opened: Script) -> None:
-    hold(page, opened)
-    told = next(run for run in read_recorded_runs().runs if run.key == "confident")
-    choose(page, "examples", f"Recorded: {told.title}")
-    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
-    expect(page.locator("#method input")).to_have_value(METHODS["cascade_chow"].label)
-    expect(page.locator("#lenience input[type=number]")).to_have_value("0.5")
-    wait_for_end(page)
-    assert opened.active == 0
-    page.wait_for_timeout(500)
-    expect(page.locator("#view").get_by_test_id("told")).to_contain_text(told.story)
-    expect(page.get_by_test_id("title")).to_have_text("")
-    page.fill("#prompt textarea", "Another question")
-    expect(page.get_by_test_id("title")).to_have_text("Not run yet with these settings")
-
-
 def test_the_menu_of_methods_is_in_groups_and_in_the_window(page: Page, opened: Script) -> None:
     """A heading above the first method of each group; to press on it chooses nothing."""
     options = page.locator("#method").get_by_role("option")
-    first = options.nth(sum(map(len, list(method_menu().values())[:2])))
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 844})
-        page.locator("#method input").click()
-        box = first.bounding_box()
-        assert box
-        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
-        if width > 390:
-            page.keyboard.press("Tab")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#method input").click()
+    box = options.nth(sum(map(len, list(method_menu().values())[:2]))).bounding_box()
+    assert box
+    assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
     expect(options).to_have_text(
         [re.compile(METHODS[each].label) for keys in method_menu().values() for each in keys]
     )
@@ -232,49 +209,33 @@ def test_the_menu_of_methods_is_in_groups_and_in_the_window(page: Page, opened: 
 
 def test_a_failure_or_bad_input_is_one_sentence_and_the_next_run_works(page: Page, opened: Script) -> None:
     """Bad input asks nothing of the service."""
-    opened.trace = make_trace([" short"]).lines
     said = page.get_by_test_id("failure")
     for failure, sentence in (
-        (
-            PairError("The model hub cannot be reached from here."),
-            "The model hub cannot be reached from here.",
-        ),
-        (
-            RuntimeError("secret /home/someone/file.py"),
-            "Something broke inside SpecViz and this run has ended",
-        ),
+        (PairError("The model hub cannot be reached."), "The model hub cannot be reached."),
+        (RuntimeError("secret /home/someone/file.py"), "Something broke inside SpecViz"),
     ):
-        opened.trace, opened.failure = make_trace().lines, failure
+        opened.failure = failure
         run(page)
         expect(said).to_contain_text(sentence)
         assert "someone" not in page.content()
     opened.failure = None
-    run(page)
-    expect(said).to_be_hidden()
-    expect(tokens(page)).to_have_count(len(parse_trace(opened.trace).tokens))
     asked = len(opened.asked)
-    for name, value, good, sentence in (
-        ("prompt textarea", "  \n ", "hello", "The prompt is empty"),
-        ("seed input", "", "5", "it must be a whole number of at least 0"),
-        ("top-k input", "-1", "5", "a whole number of at least 0"),
-    ):
-        field = page.locator(f"#{name}")
-        if not field.is_visible():
-            open_settings(page)
-        field.fill(value)
-        field.blur()
-        page.wait_for_timeout(300)
-        assert field.input_value() == value
-        close_settings(page)
-        run(page)
-        expect(said).to_contain_text(sentence)
-        if not field.is_visible():
-            open_settings(page)
-        field.fill(good)
+    page.fill("#prompt textarea", "  \n ")
+    run(page)
+    expect(said).to_contain_text("The prompt is empty")
+    page.fill("#prompt textarea", "hello")
+    open_settings(page)
+    page.fill("#seed input", "")
+    close_settings(page)
+    run(page)
+    expect(said).to_contain_text("it must be a whole number of at least 0")
+    open_settings(page)
+    page.fill("#seed input", "5")
     close_settings(page)
     assert len(opened.asked) == asked
     run(page)
     expect(said).to_be_hidden()
+    expect(tokens(page)).to_have_count(len(parse_trace(opened.trace).tokens))
 
 
 def test_who_leaves_the_page_ends_the_run(script: Script, page: Page, address: str) -> None:
@@ -321,7 +282,7 @@ def test_the_text_has_the_first_screen_and_nothing_moves_before_during_and_after
 
 
 def test_an_own_rule_runs_and_a_bad_one_leaves_the_run_before(page: Page, opened: Script) -> None:
-    """Then an example’s prompt and a new seed are asked with; test_link.py sets every other control."""
+    """The next run asks with an example’s prompt; test_link.py sets every other control."""
     field, shown = page.locator("#rule textarea"), page.locator("#rule").get_by_test_id("rule-shown")
     expect(field).to_be_hidden()
     choose(page, "method", METHODS[OWN_RULE].label)
@@ -343,12 +304,5 @@ def test_an_own_rule_runs_and_a_bad_one_leaves_the_run_before(page: Page, opened
     name, text = list(EXAMPLES.items())[1]
     choose(page, "examples", name)
     expect(page.locator("#prompt textarea")).to_have_value(text)
-    open_settings(page)
-    expect(page.locator("#about-method")).to_contain_text(METHODS["speed"].formula)
-    page.click("#new-seed")
-    expect(page.locator("#seed input")).not_to_have_value("1")
-    seed = int(page.locator("#seed input").input_value())
-    close_settings(page)
     run(page)
-    asked = opened.asked[-1][1]
-    assert (asked.rule, asked.prompt, asked.seed) == ("", text, seed)
+    assert (opened.asked[-1][1].rule, opened.asked[-1][1].prompt) == ("", text)

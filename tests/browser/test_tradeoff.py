@@ -23,11 +23,11 @@ from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab
-from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, TOKENS, YOURS
+from specviz.app.tabs.tradeoff_events import TOKENS, YOURS
 from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
-from tests.browser import test_compare
+from tests.browser import scripted
 from tests.browser.driving import MINUTES, run, set_number, violations, wait_for_end
 from tests.browser.first_screen import Place, faults
 
@@ -73,13 +73,12 @@ def made(plan: SweepGrid, points: int | None = None) -> Results:
             numbers = (24, 20, 12, 24, 10, float(item == 0), 1.0, -20.0, 12, "length")
             samples.append(Sample(number, item, trial, seed, text, *numbers))
         found.append(made_point(setting, plan.limit * plan.trials_at(setting.temperature)))
+    complete = len(found) == len(plan.settings)
     names = "drafter", "verifier", "float32"
-    return Results(
-        plan, *names, items, tuple(found), complete=len(found) == len(plan.settings), given=samples
-    )
+    return Results(plan, *names, items, tuple(found), complete=complete, given=samples)
 
 
-class Script(test_compare.Script):
+class Script(scripted.Script):
     """A service without models: a sweep comes forward by a point at a time; keeps what it was asked."""
 
     def __init__(self) -> None:
@@ -172,12 +171,10 @@ def test_the_first_screen_is_whole_and_nothing_on_it_is_cut_or_covered(page: Pag
     expect(which).to_be_visible(timeout=MINUTES)
     for index, shown in enumerate(shown_sweeps().values()):
         which.select_option(str(index))
-        headlines = [claim(shown, each).headline for each in shown.temperatures]
         # Once it has arrived, a sweep shows a temperature of its own.
+        headlines = [claim(shown, each).headline for each in shown.temperatures]
         arrived = re.compile("|".join(map(re.escape, headlines)))
         expect(page.get_by_test_id("sweep-headline")).to_have_text(arrived, timeout=MINUTES)
-        show_temperature(page, shown.temperatures[-1])
-        expect(page.get_by_test_id("sweep-headline")).to_have_text(headlines[-1], timeout=MINUTES)
         expect(page.get_by_test_id("point-texts").locator("blockquote")).to_have_count(2, timeout=MINUTES)
         assert len(set(page.locator(".st-name").all_text_contents())) == CURVES
         found += faults(page, TRADEOFF, shown.name)
@@ -207,14 +204,9 @@ def test_temperature_axes_and_curves_are_the_readers(page: Page, script: Script)
         [s for s in PLAN.settings if s.temperature == 0 and s.method == other]
     )
     menu(page, "axes").get_by_label("Distance from the verifier").check()
-    menu(page, "axes").get_by_label("Time per token").check()
-    expect(page.locator(".st-axis")).to_have_text(
-        ["↑ Distance from the verifier (less is better)", "Time per token (less is cheaper) →"]
-    )
-    bars = page.locator(".st-interval").count()
+    expect(page.locator(".st-axis").first).to_have_text("↑ Distance from the verifier (less is better)")
     page.get_by_test_id("sweep-intervals").click()
     expect(page.locator(".st-interval")).to_have_count(2 * len(drawn(page)))
-    assert bars == 2
     menu(page, "more").get_by_text("Table of these points").click()
     expect(page.get_by_test_id("sweep-dialog").locator("tbody tr")).to_have_count(len(results.at(0.0)))
     page.keyboard.press("Escape")
@@ -235,33 +227,20 @@ def test_a_point_shows_its_sentence_and_texts_and_one_of_them_runs_again_in_comp
     assert said.shown
     assert said.is_named
     assert reading(results, said.shown) == said.headline
-    star, role = page.locator(".st-point:has(.st-star)"), page.get_by_test_id("point-role")
-    expect(page.get_by_test_id("sweep-finding")).to_have_text("★ The finding at temperature ½")
-    expect(star).to_have_attribute("data-index", str(results.points.index(said.shown)))
-    expect(role).to_have_text("★ The finding’s point")
-    expect(page.get_by_test_id("point-reading")).to_be_hidden()  # it stands at the head
-    point = page.locator(".st-point[aria-label^='Speculative decoding, α\u00a0=\u00a00.4:']")
-    point.hover()
-    expect(page.locator(".st-tip")).to_contain_text("Speculative decoding, α\u00a0=\u00a00.4")
-    point.click()
+    star = page.locator(".st-point:has(.st-star)")
+    page.locator(".st-point[aria-label^='Speculative decoding, α\u00a0=\u00a00.4:']").click()
     title = page.get_by_test_id("point-title")
     expect(title).to_have_text("Speculative decoding, α\u00a0=\u00a00.4")
-    expect(role).to_have_text("The point you chose")
     chosen = results.point(0.5, "speed", 0.4)
     assert chosen
     expect(page.get_by_test_id("point-reading")).to_have_text(reading(results, chosen))
     expect(page.get_by_test_id("sweep-headline")).to_have_text(said.headline)
     expect(star).to_have_attribute("data-index", str(results.points.index(said.shown)))
-    expect(page.locator(".st-point[aria-checked=true]")).to_have_count(1)
-    page.keyboard.press("Tab")
-    page.keyboard.press("Shift+Tab")
-    expect(page.locator(".st-point:focus")).to_have_attribute("aria-checked", "true")
     page.keyboard.press("ArrowLeft")
     expect(title).to_have_text("Speculative decoding, α\u00a0=\u00a00.6")
     expect(page.locator(".st-point:focus")).to_have_attribute("aria-checked", "true")
-    expect(page.get_by_test_id("point-figures").locator("dd").first).to_contain_text(
-        "verifier 44, drafter 22"
-    )
+    figures = page.get_by_test_id("point-figures").locator("dd")
+    expect(figures.first).to_contain_text("verifier 44, drafter 22")
 
     setting, alone = (
         PLAN.settings.index(Setting(0.5, *each)) for each in (("speed", 0.6), ("verifier_only", 0.0))
@@ -272,7 +251,6 @@ def test_a_point_shows_its_sentence_and_texts_and_one_of_them_runs_again_in_comp
     expect(page.get_by_test_id("point-prompt")).to_have_text(f"Question 5? {EVIL}")
     shown = page.get_by_test_id("point-texts")
     expect(shown.locator("blockquote")).to_have_text([f"{each}: item5 0 {EVIL}" for each in (setting, alone)])
-    expect(shown.locator("figcaption")).to_contain_text(["✗ wrong", "✗ wrong"])
     assert page.locator("#tradeoff-view img").count() == 0
 
     page.get_by_test_id("point-open").click()
@@ -303,12 +281,9 @@ def test_an_address_names_sweep_temperature_and_point(page: Page, address: str) 
     title, finding = page.get_by_test_id("point-title"), page.get_by_test_id("sweep-finding")
     which = page.get_by_test_id("sweep-which")
     expect(title).not_to_be_empty(timeout=MINUTES)
-    expect(page.get_by_test_id("sweep-task")).to_contain_text("Both models are tiny (17 and 135 million")
-    expect(page.get_by_test_id("sweep-measured")).to_be_visible()
     show_temperature(page, 1)
-    page.locator(f".st-point[data-index='{first.points.index(point)}']").press(
-        "Enter"
-    )  # others may lie on it
+    # A press on the keyboard, because another point may lie on it.
+    page.locator(f".st-point[data-index='{first.points.index(point)}']").press("Enter")
     expect(title).to_have_text(chosen)
     assert page.evaluate("location.search") == query
     which.focus()
@@ -325,9 +300,6 @@ def test_an_address_names_sweep_temperature_and_point(page: Page, address: str) 
     page.get_by_role("tab", name="Speed or quality").click()
     expect(title).to_have_text(chosen)
     assert page.evaluate("location.search") == query
-    page.goto(f"{address}?tab=tradeoff&sweep={second.name}&heat=1&point=cascade_chow:99")
-    expect(which).to_have_value("1", timeout=MINUTES)
-    expect(finding).to_contain_text("temperature 1")
     page.goto(f"{address}?tab=tradeoff&sweep=nothing&heat=x&point=<b>")
     expect(finding).to_contain_text("temperature 0", timeout=MINUTES)
     expect(which).to_have_value("0")
@@ -340,15 +312,12 @@ def test_what_is_saved_is_what_is_shown(page: Page, script: Script, tmp_path: Pa
         menu(page, "more")
         with page.expect_download() as download:
             page.get_by_test_id(f"save-{kind}").click()
-        assert download.value.suggested_filename == f"specviz-sweep.{kind}"
         download.value.save_as(tmp_path / kind)
         saved[kind] = (tmp_path / kind).read_bytes()
     assert saved["csv"].decode() == RECORDED.to_csv()
     assert saved["png"].startswith(b"\x89PNG")
     words = " ".join(html.unescape(re.sub("<[^>]*>", " ", saved["svg"].decode())).split())
-    said = claim(RECORDED, 0.5)
-    for each in (said.headline, said.doubt, "drafter → verifier, 32 questions", "Speculative decoding"):
-        assert " ".join(each.split()) in words
+    assert " ".join(claim(RECORDED, 0.5).headline.split()) in words
 
 
 def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_ones(
@@ -365,14 +334,11 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     said = page.get_by_test_id("sweep-said")
     expect(said).to_contain_text("Sweeping: 48 of 96 texts", timeout=MINUTES)
     expect(page.get_by_test_id("sweep-headline")).to_contain_text("not finished")
-    expect(page.get_by_test_id("point-number")).to_contain_text("of 12")
     page.evaluate("document.querySelectorAll('[name=sweep-y]')[2].click()")  # the drawer stays open
     title = page.locator(".st-axis").first.text_content()
     script.steps.release()
     expect(said).to_contain_text("Sweeping: 60 of 96 texts", timeout=MINUTES)
-    assert page.locator(".st-axis").first.text_content() == title, (
-        "the next point undid what was chosen meanwhile"
-    )
+    assert page.locator(".st-axis").first.text_content() == title, "what was chosen meanwhile stays"
     page.click("#tradeoff-stop")
     wait_for_end(page, prefix="tradeoff-")
     expect(said).to_contain_text("Stopped: ")
@@ -395,41 +361,24 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     expect(said).to_be_hidden()
 
 
-def test_without_a_recording_a_sentence_says_so_and_one_can_sweep(
-    page: Page, serve: Callable[[gr.Blocks], str]
-) -> None:
-    """A copy without a recorded sweep still has a tab that works."""
-    page.goto(serve(app(Script(), {})))
-    expect(page.get_by_test_id("sweep-failure")).to_have_text(NOTHING_RECORDED, timeout=MINUTES)
-    page.click("#tradeoff-own")
-    run(page, prefix="tradeoff-")
-    expect(page.get_by_test_id("point-title")).not_to_be_empty()
-    assert drawn(page)
-    expect(page.get_by_test_id("sweep-failure")).to_be_hidden()
-
-
 def test_on_a_phone_a_point_opens_as_a_sheet_and_nothing_bars_the_way(page: Page, script: Script) -> None:
-    """By touch or keyboard; no serious violation in either theme, with the sheet and with each menu open."""
-    card, found = page.get_by_test_id("point-card"), []
-    for theme, (width, height), seen in (
-        ("light", (1280, 800), ("axes",)),
-        ("dark", (390, 844), ("more",)),
-    ):
-        page.set_viewport_size({"width": width, "height": height})
-        page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", theme == "dark")
-        for name in ("others", "axes", "more"):
-            menu(page, name)
-            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-            if name in seen:
-                found += [(theme, name, *each) for each in violations(page)]
-            page.keyboard.press("Escape")
-            expect(page.get_by_test_id(f"sweep-{name}").locator(".st-list")).to_be_hidden()
+    """By touch or keyboard; no serious violation in either theme, with the sheet and with a menu open."""
+    menu(page, "axes")
+    found = violations(page)
+    page.keyboard.press("Escape")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate("document.body.classList.add('dark')")
+    for name in ("others", "axes", "more"):
+        menu(page, name)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        page.keyboard.press("Escape")
+        expect(page.get_by_test_id(f"sweep-{name}").locator(".st-list")).to_be_hidden()
+    card = page.get_by_test_id("point-card")
     expect(card).to_be_hidden()
     page.locator(".st-point").nth(2).click()
     expect(card).to_be_visible()
     expect(page.get_by_test_id("point-title")).not_to_be_empty()
-    found += [("sheet", *each) for each in violations(page)]
+    found += violations(page)
     card.get_by_label("Close").click()
     expect(card).to_be_hidden()
-    page.evaluate("document.body.classList.remove('dark')")
     assert not found, "\n".join(map(str, found))

@@ -35,7 +35,6 @@ atexit.register(shutil.rmtree, os.environ["GRADIO_TEMP_DIR"], ignore_errors=True
 
 GROUPS = {
     "tests/e2e/test_every_pair.py": "hub",
-    "tests/browser/test_hub.py": "hub",
     "tests/e2e/test_hub_faults.py": "hub",
     "tests/browser/test_compare.py": "runs",
     "tests/browser/test_forks.py": "runs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from playwright.sync_api import Page, ViewportSize
@@ -48,35 +48,31 @@ _MEASURE = """({ place, texts, parts, words, prefix }) => {
 
 @dataclass(frozen=True)
 class Place:
-    """A place, by selectors.
-
-    Attributes:
-        place: what holds its controls.
-        texts: the boxes of coloured text, or what else the place is for.
-        parts: parts that must lie within the window and not overlap.
-        words: further elements whose text must not be cut.
-        controls: most controls.
-        prefix: of the ids of Run and Stop; None where they are in a drawer.
-    """
+    """A place, by selectors."""
 
     place: str
+    """What holds its controls."""
     texts: str
+    """The boxes of coloured text, or what else the place is for."""
     parts: str
+    """Parts that must lie within the window and not overlap."""
     words: str
+    """Further elements whose text must not be cut."""
     controls: int
+    """Most controls."""
     prefix: str | None = ""
+    """Of the ids of Run and Stop; None where they are in a drawer."""
 
 
 def faults(page: Page, place: Place, when: str) -> list[tuple[Any, ...]]:
     """What is wrong with a place's first screen, in every size, with normal and with larger text."""
-    given = {name: getattr(place, name) for name in ("place", "texts", "parts", "words", "prefix")}
     wrong = []
     for width, height, least in SCREENS:
         page.set_viewport_size(ViewportSize(width=width, height=height))
         for large in (False, True):
             page.evaluate("large => document.documentElement.classList.toggle('specviz-large', large)", large)
             let_draw(page)
-            found = page.evaluate(_MEASURE, given)
+            found = page.evaluate(_MEASURE, asdict(place))
             if found["share"] < least or found["controls"] > place.controls or found["faults"]:
                 wrong.append((when, width, "large" if large else "normal", found))
     page.evaluate("() => document.documentElement.classList.remove('specviz-large')")

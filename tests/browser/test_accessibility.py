@@ -17,19 +17,15 @@ TABS = {
     "Learn": ("#lessons", "#lessons .sl-card"),
 }
 """Tabs by their names: what axe looks at, for the first the whole page, and what is there once they are filled."""
-WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 
 
 def show(page: Page, tab: str) -> None:
     """Open a tab and fill it."""
-    page.set_viewport_size(WIDE)
+    page.set_viewport_size(ViewportSize(width=1280, height=900))
     page.get_by_role("tab", name=tab, exact=True).click()
-    if tab == "One run":
-        run(page)
-        page.locator("#view .sv-text .resampled").first.click()
-    elif tab == "Compare methods":
-        run(page, prefix="compare-")
-        page.locator("#compare-view [data-badge]").first.click()
+    if tab != "Learn":
+        run(page, prefix="" if tab == "One run" else "compare-")
+        page.locator(":is(#view .sv-text .resampled, #compare-view [data-badge]):visible").first.click()
     expect(page.locator(TABS[tab][1]).first).to_be_visible(timeout=MINUTES)
 
 
@@ -46,7 +42,7 @@ def test_no_serious_violation_on_any_tab_nor_while_a_pair_is_loaded(
         let_draw(page)
         found += [(tab, *each) for each in violations(page, TABS[tab][0])]
         page.evaluate("document.body.classList.add('dark')")
-        page.set_viewport_size(NARROW)
+        page.set_viewport_size(ViewportSize(width=390, height=844))
         let_draw(page)
         found += [(tab, "dark", *each) for each in violations(page, TABS[tab][0], "color-contrast")]
         overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -56,10 +52,8 @@ def test_no_serious_violation_on_any_tab_nor_while_a_pair_is_loaded(
     page.click("#run")
     try:
         expect(page.locator("#view").get_by_role("progressbar")).to_be_visible()
-        expect(page.locator("#view")).to_contain_text("Reading weights")
         found += [("loading", *each) for each in violations(page, "#view")]
     finally:
         script.loaded.set()
-    expect(page.locator("#view").get_by_role("progressbar")).to_have_count(0)
     expect(page.locator("#view [data-testid=token]").first).to_be_visible()
     assert not found, "\n".join(map(str, found))

@@ -28,11 +28,8 @@ HOSTILE = " <img src=x onerror='window.pwned = 1'>"
 def entry_of(text: str, index: int, *flips: float) -> dict[str, Any]:
     top = [{"id": 900 + at, "text": f"{HOSTILE}{at}", "probability": 0.3 - at / 10} for at in range(2)]
     top.append({"id": 100 + index, "text": text, "probability": 0.05})
-    found = what_if(METHOD, 0.9, list(flips))
-    tops = {"q": top, "p": top, "pi": top}
-    return token_entry(
-        text, id=100 + index, position=40 + index, coin=0.4, acceptance=0.9, what_if=found, top=tops
-    )
+    found = {"what_if": what_if(METHOD, 0.9, list(flips)), "top": dict.fromkeys(("q", "p", "pi"), top)}
+    return token_entry(text, id=100 + index, position=40 + index, coin=0.4, acceptance=0.9, **found)
 
 
 def trace() -> str:
@@ -40,12 +37,8 @@ def trace() -> str:
     flips: dict[int, list[float]] = {3: [0.5], 1: [-0.3]}
     tokens = [entry_of(text, index, *flips.get(index, [])) for index, text in enumerate(WORDS)]
     head = run_entry(METHOD, lenience=LENIENCE, alternatives=alternatives(METHOD, LENIENCE), max_new_tokens=6)
-    return (
-        line(head)
-        + line(round_entry(tokens[:3]))
-        + line(round_entry(tokens[3:], index=1))
-        + line(end_entry(2, METHOD, "length"))
-    )
+    rounds = round_entry(tokens[:3]), round_entry(tokens[3:], index=1)
+    return "".join(map(line, (head, *rounds, end_entry(2, METHOD, "length"))))
 
 
 def branch(kept: int, texts: list[str], end: bool = True, **changes: Any) -> str:
@@ -74,9 +67,7 @@ class Stage:
     def open(self, value: str, server: bool = True) -> None:
         self.page.evaluate(
             """([value, methods, server]) => {
-                window.asked = [];
-                window.stops = 0;
-                window.filled = null;
+                Object.assign(window, { asked: [], stops: 0, filled: null });
                 const form = SpecViz.createForm((settings) => { window.filled = settings; });
                 const more = server ? { form, ask: (wanted) => asked.push(wanted), stop: () => stops++ } : {};
                 window.view = SpecViz.createTraceView(document.querySelector(".host"), { methods, ...more });
@@ -105,11 +96,6 @@ class Stage:
 
     def answer(self, wanted: dict[str, Any], lines: str) -> None:
         self.page.evaluate("value => view.answer(value)", line({"type": "fork", "id": wanted["id"]}) + lines)
-
-    @property
-    def lenience(self) -> Locator:
-        """The slider that a view without a form has."""
-        return self.page.get_by_label("What-if lenience α")
 
     @property
     def words(self) -> Locator:
@@ -167,20 +153,17 @@ def test_dragging_asks_once_the_hand_rests_and_shows_both_texts_from_where_they_
 
 def test_a_later_branch_replaces_one_that_is_not_kept_and_three_can_be_kept(page: Page, stage: Stage) -> None:
     stage.open(trace())
-    for count, lenience in enumerate((0.6, 0.7, 0.8), 1):
+    keep = page.get_by_role("button", name="Keep this branch").last
+    for count, (lenience, shared) in enumerate(((0.6, 3), (0.7, 3), (-0.5, 1), (0.8, 3)), 1):
         wanted = stage.drag(lenience, count)
         if count == 2:
             stage.answer({"id": 1}, branch(3, [" late"]))  # to an earlier question
-        stage.answer(wanted, branch(3, [f" night{count}"], lenience=lenience))
-        expect(stage.branches).to_have_count(1)
-    for count, lenience in enumerate((-0.5, 0.7), 4):
-        page.get_by_role("button", name="Keep this branch").last.click()
-        wanted = stage.drag(lenience, count)
-        stage.answer(wanted, branch(1 if lenience < 0 else 3, [f" morning{count}"], lenience=lenience))
-    page.get_by_role("button", name="Keep this branch").last.click()
-    expect(stage.branches).to_have_count(3)
+        stage.answer(wanted, branch(shared, [f" night{count}"], lenience=lenience))
+        expect(stage.branches).to_have_count(max(1, count - 1))
+        if count > 1:
+            keep.click()
     expect(page.locator(".sv-shared")).to_have_text("Once")
-    expect(stage.branches.first.locator(".sb-body")).to_have_text("upon a night3")
+    expect(stage.branches.first.locator(".sb-body")).to_have_text("upon a night2")
     stage.ask(0.9)
     expect(stage.words).to_have_text("3 branches are kept: close one to make another.")
     page.get_by_role("button", name="Close this branch").nth(1).click()
@@ -232,19 +215,12 @@ def test_recorded_branches_appear_at_once_and_the_slider_comes_to_rest_at_them(
 ) -> None:
     """With nobody to ask, as in a saved page."""
     stage.open(with_recorded(), server=False)
+    slider = page.get_by_label("What-if lenience α")
     for lenience, text, rest in ((0.56, "night", "0.6"), (0.8, "day", "0.9")):
-        found = stage.lenience.evaluate(
-            """(slider, lenience) => {
-                slider.value = lenience;
-                slider.dispatchEvent(new Event("input"));
-                return document.querySelector(".sb-text").innerText;
-            }""",
-            lenience,
-        )
-        assert found.strip() == text
+        slider.fill(str(lenience))
+        expect(stage.branches.locator(".sb-text")).to_have_text(text)
         expect(stage.branches.locator(".sb-recorded")).to_have_text("recorded")
-        stage.lenience.dispatch_event("change")
-        expect(stage.lenience).to_have_value(rest)
+        expect(slider).to_have_value(rest)
 
 
 def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
@@ -261,9 +237,6 @@ def test_with_a_server_what_was_recorded_shows_until_the_branch_asked_for_comes(
     expect(stage.branches.locator(".sb-text")).to_have_text("day")
     page.wait_for_timeout(250)
     assert len(stage.asked) == 1
-    # A server without models: what was recorded stays.
-    stage.answer(stage.drag(0.8, 2), line({"type": "unloaded"}))
-    expect(stage.branches.locator(".sb-text")).to_have_text("day")
 
 
 def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_written(
@@ -283,12 +256,8 @@ def test_a_finger_on_the_slider_writes_a_branch_that_a_whole_run_would_have_writ
     expect(branches.locator("h4")).to_have_text("Token V3, α 1", timeout=MINUTES)
     expect(branches.get_by_role("button", name="Keep this branch")).to_be_visible(timeout=MINUTES)
     assert slider.bounding_box()["y"] == place["y"]  # it does not move under the finger
-    written = [
-        page.locator(f"#view {part}").all_text_contents() for part in (".sv-shared .sv-token", ".sb-before")
-    ]
-    shown = "".join(
-        ["".join(part) for part in written] + branches.locator(".sv-token:visible").all_text_contents()
-    )
+    parts = "#view .sv-shared .sv-token", "#view .sb-before", "#view [data-testid=branch] .sv-token:visible"
+    shown = "".join(text for part in parts for text in page.locator(part).all_text_contents())
     ran = next(found for found in map(parse_trace, service.runs[::-1]) if found.continues is None)
     with service.engine(DEFAULT_PAIR) as engine:
         [whole] = Engine(engine.pair).generate(ran.fork(0, lenience=1.0))

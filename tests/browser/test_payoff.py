@@ -25,10 +25,6 @@ def verdict(page: Page) -> Locator:
     return page.get_by_test_id("payoff-verdict")
 
 
-def slider(page: Page, name: str) -> Locator:
-    return page.locator(f".host [data-control={name}]")
-
-
 def computed(page: Page) -> dict[int, float]:
     """The curve: speed-ups by draft length."""
     found = page.locator(".st-point").evaluate_all(
@@ -57,8 +53,7 @@ def test_the_curve_is_the_engines_own_count_of_tokens_over_the_cost_of_a_round(p
 
 def test_keys_move_the_numbers_and_the_address_keeps_them(page: Page) -> None:
     open_place(page)
-    slider(page, "kept").focus()
-    page.keyboard.press("End")
+    page.locator(".host [data-control=kept]").press("End")
     page.locator(".st-point[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
     k = page.locator(".st-point[aria-checked=true]").first.get_attribute("data-index")

@@ -14,20 +14,15 @@ from specviz.app.components.trace_view import TraceView
 from specviz.schema.trace import Run
 from tests.browser.driving import unfold_all
 from tests.browser.scripted import HOSTILE, hostile_trace
-from tests.support.traces import line, make_trace
+from tests.support.traces import make_trace
 
 WHOLE = make_trace(method="cascade_tokenV3", seed=3)
-OWN = WHOLE.value.replace('"rule": ""', '"rule": "q1(v) >= a * max p1"', 1).replace(
-    "cascade_tokenV3", "own_rule", 1
-)
-YARDSTICK = line({"type": "yardstick", "seconds_per_token": 0.05, "machine": "2 CPU cores"})
 
 
 @pytest.fixture(scope="module")
 def address(serve: Callable[[gr.Blocks], str]) -> str:
     with gr.Blocks() as app:
-        TraceView(WHOLE.value + YARDSTICK, methods=method_words(), elem_id="whole")
-        TraceView(OWN, elem_id="own")
+        TraceView(WHOLE.value, methods=method_words(), elem_id="whole")
         TraceView(hostile_trace().value, methods=method_words(), elem_id="hostile")
         TraceView(make_trace(stop_reason=None).value, methods=method_words(), elem_id="unfinished")
     return serve(app)
@@ -51,15 +46,8 @@ def test_a_run_is_saved_as_trace_and_as_a_page_that_replays_from_disk(
     assert trace.name == "specviz-cascade_tokenV3-seed0.jsonl"
     assert trace.read_text(encoding="utf-8") == WHOLE.value
     assert len(Run.load(trace).tokens) == len(WHOLE.tokens)
-    assert Run.load(save(page, "hostile", "save-trace", tmp_path)).prompt == " ".join(HOSTILE)
     expect(page.locator("#unfinished .sv-footer")).to_be_hidden()
-    whole = save(page, "whole", "save-page", tmp_path)
-    assert whole.name == "specviz-cascade_tokenV3-seed0.html"
-    hostile = save(page, "hostile", "save-page", tmp_path)
-    own = save(page, "own", "save-page", tmp_path)
-    page.evaluate("() => { window.fetch = () => Promise.reject(new TypeError()); }")
-    page.locator("#whole").get_by_test_id("save-page").click()
-    expect(page.locator("#whole .sv-saved")).to_contain_text("could not be saved")
+    whole, hostile = (save(page, each, "save-page", tmp_path) for each in ("whole", "hostile"))
 
     context = browser.new_context(offline=True, color_scheme="dark")
     saved = context.new_page()
@@ -69,10 +57,6 @@ def test_a_run_is_saved_as_trace_and_as_a_page_that_replays_from_disk(
     saved.on("request", lambda each: each.url.startswith("file:") or problems.append(each.url))
     check_whole(saved, whole)
     check_hostile(saved, hostile)
-    saved.goto(own.as_uri())
-    saved.get_by_test_id("token").nth(2).click()
-    unfold_all(saved)
-    expect(saved.get_by_test_id("inspector")).to_contain_text("q₁(v) ≥ α·max p₁")
     context.close()
     assert not problems, problems
 
@@ -90,7 +74,6 @@ def check_whole(saved: Page, file: Path) -> None:
     expect(saved.get_by_test_id("save-page")).to_be_hidden()
     scrubber.press("End")
     expect(saved.get_by_test_id("text").locator(".sv-token:visible")).to_have_count(len(WHOLE.tokens))
-    expect(saved.locator(".sv-lanes-note")).to_contain_text("2 CPU cores")
     expect(saved.get_by_test_id("chart").locator(".sv-brick")).to_have_count(len(WHOLE.tokens))
     saved.get_by_test_id("token").nth(2).click()
     unfold_all(saved)

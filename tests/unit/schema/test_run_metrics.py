@@ -19,8 +19,7 @@ def entry(index: int, length: int, drafted: int, examined: int, accepted: int, s
     """A round that emits one token for each examined draft token."""
     tokens = [token_entry("a", accepted=n < accepted) for n in range(examined)]
     proposals = [{"id": 1, "text": "a", "q": 0.5}] * drafted
-    more: dict[str, Any] = {"draft_length": length, "proposals": proposals, "seconds": seconds}
-    return round_entry(tokens, index=index, **more)
+    return round_entry(tokens, index=index, draft_length=length, proposals=proposals, seconds=seconds)
 
 
 # Drafted, examined, accepted; the second round is accepted whole, with the K-th draft token.
@@ -55,16 +54,7 @@ def test_what_cannot_be_counted_is_none() -> None:
     assert found == replace(times, tokens_per_second=2 / 1.375)
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"accepted": 10**400},
-        {"accepted": -3},
-        {"draft_length": 10**9},
-        {"draft_length": -1},
-        {"seconds": 1e308},
-    ],
-)
+@pytest.mark.parametrize("odd", [{"accepted": 10**400}, {"accepted": -3}, {"draft_length": 10**9}])
 def test_any_numbers_of_a_foreign_trace_give_figures_that_can_be_written(odd: dict[str, Any]) -> None:
     """None of them is infinite, and no list is longer than the draft."""
     found = run([each | odd for each in ROUNDS], prefill_seconds=1e308)

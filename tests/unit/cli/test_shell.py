@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import typer
 
-from specviz import __version__
 from specviz.cli import main as shell
 from specviz.cli.generate import write_token
 from specviz.cli.options import ListsCommand
@@ -32,21 +31,14 @@ def _small_pair(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_text_streams_to_standard_output_and_the_rest_to_standard_error(
-    capsys: pytest.CaptureFixture, tmp_path: Path
+    capsys: pytest.CaptureFixture,
 ) -> None:
-    trace = tmp_path / "trace.jsonl"
     arguments = ["generate", "hello", "--max-new-tokens", "12", "--seed", "3"]
-    assert shell.main([*arguments, "--trace", str(trace)]) == 0
+    assert shell.main(arguments) == 0
     printed = capsys.readouterr()
     assert shell.main([*arguments, "--json"]) == 0
     assert printed.out == json.loads(capsys.readouterr().out)["text"] + "\n"
     assert "12 tokens" in printed.err
-    assert "acceptance rate" in printed.err
-    run = Run.load(trace)
-    assert run.draft_length is None
-    assert f", proposals a round {run.metrics().mean_draft_length:.1f}, " in printed.err
-    assert shell.main([*arguments, "--draft-length", "4"]) == 0
-    assert "proposals a round" not in capsys.readouterr().err
 
 
 def test_json_is_one_object_with_the_fields_of_a_run(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
@@ -62,50 +54,26 @@ def test_json_is_one_object_with_the_fields_of_a_run(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
-    [(b" \n", "The prompt is empty"), (b"caf\xe9", "Standard input is no text in utf-8")],
-)
-def test_the_prompt_may_come_through_a_pipe(
-    data: bytes, sentence: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
-    assert shell.main(["generate", "-"]) == 2
-    assert sentence in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "word"),
     [
-        (["--lenience", "2"], "Lenience 2.0 does not fit cascade_tokenV3"),
-        (["--method", "magic"], "There is no method 'magic'"),
-        (["--draft-length", "many"], "Draft length is 'many'; it must be a whole number from 1 to 16"),
-        (["--trace", "no/trace"], "--trace cannot be written there"),
-        (["--forbid", "two words"], "each must be exactly one"),
+        (["-"], "utf-8"),
+        (["hello", "--lenience", "2"], "Lenience"),
+        (["hello", "--draft-length", "many"], "'many'"),
+        (["hello", "--trace", "no/trace"], "--trace"),
+        (["hello", "--forbid", "two words"], "exactly one"),
+        (["hello", "--seed", "x"], "Usage: "),
+        ([], "Usage: "),
     ],
 )
-def test_asked_wrongly_is_one_sentence_and_status_2(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture
+def test_asked_wrongly_is_status_2_and_nothing_on_standard_output(
+    arguments: list[str], word: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shell.main(["generate", "hello", *arguments]) == 2
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"))
+    assert shell.main(["generate", *arguments]) == 2
     printed = capsys.readouterr()
-    assert sentence in printed.err
+    assert word in printed.err
     assert "Traceback" not in printed.err
     assert not printed.out
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["generate"], ["generate", "hello", "--seed", "x"]], ids=" ".join
-)
-def test_what_cannot_be_read_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
-    assert shell.main(arguments) == 2
-    printed = capsys.readouterr()
-    assert "Usage: " in printed.out + printed.err
-    assert not arguments or not printed.out
-
-
-def test_the_version_is_printed(capsys: pytest.CaptureFixture) -> None:
-    assert shell.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"specviz {__version__}\n"
 
 
 def test_options_take_several_values_or_are_repeated() -> None:
@@ -145,23 +113,23 @@ def test_a_stream_that_is_not_utf8_gets_all_of_the_text(
         assert printed.replace("\r\n", "\n") == f"{escaped}\n"
 
 
-@pytest.mark.parametrize("arguments", [["methods"], ["generate", "hello", "--max-new-tokens", "3"]])
 def test_standard_output_that_cannot_be_written_is_status_1(
-    arguments: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk is one sentence; a pipe whose reader has gone is silent."""
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        monkeypatch.setattr("sys.stdout", full)
-        assert shell.main(arguments) == 1
-    printed = capsys.readouterr().err
-    assert printed.count("specviz: Standard output could not be read or written: No space left") == 1
-    assert "Traceback" not in printed
-    read, write = os.pipe()
-    os.close(read)
-    with suppress(BrokenPipeError), open(write, "w", encoding="utf-8") as gone:
-        monkeypatch.setattr("sys.stdout", gone)
-        assert shell.main(arguments) == 1
-    assert not [line for line in capsys.readouterr().err.splitlines() if line.startswith("specviz:")]
+    for arguments in (["methods"], ["generate", "hello", "--max-new-tokens", "3"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            monkeypatch.setattr("sys.stdout", full)
+            assert shell.main(arguments) == 1
+        printed = capsys.readouterr().err
+        assert printed.count("specviz: ") == 1
+        assert "Traceback" not in printed
+        read, write = os.pipe()
+        os.close(read)
+        with suppress(BrokenPipeError), open(write, "w", encoding="utf-8") as gone:
+            monkeypatch.setattr("sys.stdout", gone)
+            assert shell.main(arguments) == 1
+        assert "specviz: " not in capsys.readouterr().err
 
 
 def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(
@@ -176,27 +144,22 @@ def test_a_terminal_gets_colours_and_no_escape_sequences_of_the_model(
     assert capsys.readouterr().out == "\x1b[38;5;33ma\\x1b[2Jb\n\x1b[0m\x1b[4;38;5;208mc\x1b[0md"
 
 
-def test_serve_serves_the_page(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--class` is passed on; a wrong variable of the environment is a sentence."""
-    served: list[bool] = []
-    monkeypatch.setattr("specviz.app.server.main", served.append)
-    assert [shell.main(["serve", *each]) for each in ([], ["--class"])] == [0, 0]
-    assert served == [False, True]
-    monkeypatch.setattr("specviz.app.server.main", lambda for_class: sys.exit("SPECVIZ_QUEUE is wrong."))
-    assert shell.main(["serve"]) == 1
-    assert capsys.readouterr().err == "specviz: SPECVIZ_QUEUE is wrong.\n"
+def test_serve_passes_the_class_on_and_a_sentence_of_the_server_is_status_1(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specviz.app.server.main", lambda for_class: sys.exit(f"Class: {for_class}."))
+    assert shell.main(["serve", "--class"]) == 1
+    assert capsys.readouterr().err == "specviz: Class: True.\n"
 
 
 def test_lists_name_all_pairs_and_methods(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specviz.models.hub.reachable", lambda: False)
-    assert shell.main(["pairs"]) == 0
-    listed = capsys.readouterr().out
-    assert [line.split()[0] for line in listed.splitlines()[1:]] == list(PAIRS)
-    assert shell.main(["methods"]) == 0
-    listed = capsys.readouterr().out
-    assert [line.split()[0] for line in listed.splitlines()[1:]] == list(METHODS)
+    for command, names in (("pairs", PAIRS), ("methods", METHODS)):
+        assert shell.main([command]) == 0
+        listed = capsys.readouterr().out
+        assert [line.split()[0] for line in listed.splitlines()[1:]] == list(names)
 
 
 def test_an_interrupt_ends_the_run_within_a_round_and_keeps_the_trace(

@@ -25,9 +25,6 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "llama_2": lambda: decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     ),
-    "gemma": lambda: decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    ),
     "metaspace_first": lambda: decoders.Metaspace("▁", "first"),
     "metaspace_always": lambda: decoders.Metaspace("▁", "always"),
     "metaspace_never": lambda: decoders.Metaspace("▁", "never"),
@@ -35,7 +32,6 @@ DECODERS: dict[str, Callable[[], Any]] = {
         [decoders.Metaspace("▁", "always"), decoders.ByteFallback(), decoders.Fuse()]
     ),
     "word_piece": lambda: decoders.WordPiece("##", True),
-    "word_piece_as_it_is": lambda: decoders.WordPiece("##", False),
     "bpe": lambda: decoders.BPEDecoder("</w>"),
     "none": lambda: None,
     "nothing_in_it": lambda: decoders.Sequence([]),
@@ -46,21 +42,16 @@ DECODERS: dict[str, Callable[[], Any]] = {
         [decoders.Replace(Regex("a+"), "b"), decoders.Strip("b", 1, 0), decoders.ByteFallback()]
     ),
     "not_known": lambda: decoders.CTC("a", "▁"),
-    "not_known_after_all_is_one": lambda: decoders.Sequence(
-        [decoders.Fuse(), decoders.WordPiece("##", True)]
-    ),
+    "not_known_after_all_is_one": lambda: decoders.Sequence([decoders.Fuse(), decoders.WordPiece("##")]),
 }
 
 
 def tokenizer(name: str, *, model: str = "WordLevel", cleans: bool = False) -> Any:
     """One of every kind of piece, by a decoder of `DECODERS`; with special and added tokens."""
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*WORDS, *BYTES, *ALPHABET]))}
-    kinds = {
-        "WordLevel": lambda: models.WordLevel(vocabulary, unk_token="a"),
-        "BPE": lambda: models.BPE(vocabulary, []),
-        "Unigram": lambda: models.Unigram([(piece, 0.0) for piece in vocabulary], 0, False),
-    }
-    made = Tokenizer(kinds[model]())
+    made = Tokenizer(
+        models.BPE(vocabulary, []) if model == "BPE" else models.WordLevel(vocabulary, unk_token="a")
+    )
     if (decoder := DECODERS[name]()) is not None:
         made.decoder = decoder
     made.normalizer = normalizers.Replace(" ", "▁")
@@ -97,8 +88,7 @@ def test_what_was_told_is_what_decode_gives(made: Any, data: st.DataObject) -> N
     assert "".join(told(made, ids)) == made.decode(ids, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("model", ["WordLevel", "BPE", "Unigram"])
-@pytest.mark.parametrize("name", ["none", "byte_level"])
+@pytest.mark.parametrize(("name", "model"), [("none", "WordLevel"), ("byte_level", "BPE")])
 def test_where_transformers_cleans_spaces_up_the_text_is_clean(name: str, model: str) -> None:
     found = tokenizer(name, model=model, cleans=True)
 
@@ -121,9 +111,6 @@ def test_text_is_told_as_soon_as_it_is_settled() -> None:
         *("a", "", "", "", "日 a", "", "", "\n")
     ]
     assert told(llama, ids_of(llama, "▁a", "<0x0A>", "<0xF0>", "a")) == ["a", "", "", "\ufffd\ufffda", ""]
-
-
-def test_an_unfinished_character_waits_and_is_told_once() -> None:
     found = tokenizer("byte_level")
     detokenizer = Detokenizer(TokenLabels(found))
     assert detokenizer.push(found.convert_tokens_to_ids("Ã")) == ""  # the byte 0xC3
@@ -136,7 +123,6 @@ def test_an_unfinished_character_waits_and_is_told_once() -> None:
     [
         *(("byte_level", "Ġ", " "), ("byte_level", "Ã", "\ufffd"), ("byte_level", "<｜end｜>", "<｜end｜>")),
         *(("llama_2", "▁a", " a"), ("llama_2", "a", "a"), ("llama_2", "<0x0A>", "\n"), ("llama_2", "<0xF0>", "\ufffd")),
-        *(("gemma", "▁▁", "  "), ("gemma", "<s>", "<s>"), ("metaspace_always", "▁a", " a")),
         *(("word_piece", "##a", "a"), ("word_piece", "a", " a"), ("none", "a", " a"), ("bpe", "a</w>", "a")),
     ],
 )  # fmt: skip
@@ -146,7 +132,7 @@ def test_a_label_is_a_token_s_text_after_others(name: str, piece: str, label: st
 
 
 def test_unknown_ids_are_no_text_and_special_tokens_are_those_that_decode_leaves_out() -> None:
-    found = tokenizer("gemma")
+    found = tokenizer("llama_2")
     labels, beyond = TokenLabels(found), len(found) + 7
     assert labels(beyond) == "" == "".join(told(found, [beyond]))
     assert labels.special == set(found.convert_tokens_to_ids(["<s>", "b"]))

@@ -90,31 +90,20 @@ def noise(*shape: int) -> torch.Tensor:
     return 0.08 * torch.randn(*shape, generator=torch.Generator().manual_seed(9))
 
 
-def test_a_checkpoint_of_the_hub_is_read_as_published(folder: Path) -> None:
-    """Law 5; bfloat16 stays bfloat16 in memory."""
-    make(folder, "qwen2", "BF16")
-    pair = pair_of(folder)
-    assert kinds(pair) == {FusedModel}
-    assert pair.precision == "BF16"
-    assert pair.verifier is pair.verifier
-    assert greedy(pair) == generated(folder)
-
-
-@pytest.mark.parametrize("why", ["environment", "broken numba", "old processor", "dtype", "plain", "small"])
+@pytest.mark.parametrize("why", ["broken numba", "old processor", "dtype", "small"])
 def test_where_fused_passes_cannot_run_or_are_not_asked_for_torch_does(
     why: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {"dtype": "bfloat16" if why == "dtype" else "auto", "prepack": why != "plain"}
+    """Law 5. In bfloat16 only where that is asked for."""
     make(folder, "qwen2", "BF16")
-    if why == "environment":
-        monkeypatch.setenv("SPECVIZ_CPU_RUNNER", "torch")
-    elif why == "broken numba":
+    assert kinds(pair_of(folder)) == {FusedModel}
+    if why == "broken numba":
         monkeypatch.setitem(sys.modules, "specviz.runtime.cpu.fused.processor", None)
     elif why == "old processor":
         monkeypatch.setattr(processor, "target_features", lambda: frozenset({"sse2"}))
     elif why == "small":
         tiny_model("llama", 300, 1, folder, dtype=torch.float32)
-    pair = pair_of(folder, **asked)
+    pair = pair_of(folder, dtype="bfloat16" if why == "dtype" else "auto")
     assert kinds(pair) == {TorchModel}
     assert pair.drafter.dtype == pair.dtype == (torch.bfloat16 if why == "dtype" else torch.float32)
     assert why == "dtype" or greedy(pair) == generated(folder)
@@ -134,18 +123,14 @@ _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_po
 @pytest.mark.parametrize(
     ("fields", "runner"),
     [
-        ({"rope_scaling": None, "rope_theta": 100.0, **_OLD}, FusedModel),
         ({"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_theta": 100.0, **_OLD}, FusedModel),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}, "rope_theta": 100.0, **_OLD}, TorchModel),
         ({"rope_parameters": _YARN}, FusedModel),
         ({"partial_rotary_factor": 0.5}, TorchModel),
-        ({"head_dim": None, "hidden_size": 64}, None),
         ({"hidden_act": "gelu"}, TorchModel),
         ({"attention_bias": True}, None),
         ({"attention_multiplier": 0.1, "residual_multiplier": 3.0, "logits_scaling": 0.2}, TorchModel),
-        ({"query_pre_attn_scalar": 4}, TorchModel),
         (_SERVED, FusedModel),
-        ({"sliding_window": 3, **_MISTRAL}, TorchModel),
         (_MISTRAL, TorchModel),  # whose class has a window of 4096 by default
         ({"sliding_window": None, **_MISTRAL}, FusedModel),
     ],
@@ -157,7 +142,7 @@ def test_a_trait_of_the_config_is_served_as_transformers_serves_it(
     """Law 5. `runner` None: transformers finds no weights for it, and it is refused."""
     make(folder, **fields)
     if runner is None:
-        assert "Small are damaged or incomplete" in refusal(spec_of(folder, folder))
+        assert "damaged" in refusal(spec_of(folder, folder))
         return
     pair = pair_of(folder)
     assert type(pair.verifier_model) is runner
@@ -188,13 +173,9 @@ def _without_prefix(state: State) -> State:
 
 _EDITS: dict[str, tuple[Callable[[State], State], type]] = {
     "another head": (lambda state: {"lm_head.weight": noise(300, 192)}, TorchModel),
-    "the same head": (
-        lambda state: {"lm_head.weight": state["model.embed_tokens.weight"].clone()},
-        FusedModel,
-    ),
+    "the same head": (lambda state: {"lm_head.weight": 1 * state["model.embed_tokens.weight"]}, FusedModel),
     "of other classes": (_of_other_classes, FusedModel),
     "matrices in bfloat16": (_cast(torch.bfloat16, 2), FusedModel),
-    "matrices in float8": (_cast(torch.float8_e4m3fn, 2), TorchModel),
     "norms in float16": (_cast(torch.float16, 1), FusedModel),
     "two formats in a product": (_cast(torch.bfloat16, 2, "k_proj"), TorchModel),
     "names without the prefix": (_without_prefix, TorchModel),
@@ -216,41 +197,36 @@ def test_tensors_count_as_transformers_counts_them(edit: str, folder: Path) -> N
     "edit",
     [
         lambda state: state.pop("model.norm.weight"),
-        lambda state: state.pop("lm_head.weight"),
         lambda state: state.update({f"{_LAYER}.input_layernorm.weight": noise(64)}),
-        lambda state: state.update(
-            {name: state[name][:290] for name in ("model.embed_tokens.weight", "lm_head.weight")}
-        ),
+        lambda state: state.update({"lm_head.weight": state["lm_head.weight"][:290]}),
     ],
 )
 def test_tensors_that_are_missing_or_have_other_shapes_are_refused(
     edit: Callable[[State], Any], folder: Path
 ) -> None:
+    """So is a quantised checkpoint that lacks one."""
     make(folder)
     change(folder, edit)
-    assert "Small are damaged or incomplete" in refusal(spec_of(folder, folder))
-
-
-def test_a_quantised_checkpoint_that_lacks_a_tensor_is_refused(folder: Path) -> None:
+    assert "damaged" in refusal(spec_of(folder, folder))
     checkpoint = published("llama", "Q4_1", vocabulary=300)
     del checkpoint.tensors["model.norm.weight"]  # type: ignore[attr-defined]  # a dict
     write(checkpoint, folder)
-    assert "Small are damaged or incomplete" in refusal(spec_of(folder, folder))
+    assert "damaged" in refusal(spec_of(folder, folder))
 
 
 def test_a_missing_shard_is_refused_and_one_file_goes_before_an_index(folder: Path) -> None:
     published("llama", "F32", seed=1, vocabulary=300).save(folder, 300_000)
     assert greedy(pair_of(folder)) == generated(folder)
-    next(iter(sorted(folder.glob("model-*.safetensors")))).unlink()
-    assert "Small is incomplete: model-00001-of-" in refusal(spec_of(folder, folder))
-    published("llama", "F32", seed=1, vocabulary=300).save(folder, 300_000)
+    first = min(folder.glob("model-*.safetensors"))
+    first.unlink()
+    assert first.name in refusal(spec_of(folder, folder))
     make(folder, "llama")
     assert greedy(pair_of(folder)) == generated(folder)
 
 
 @pytest.mark.parametrize(
     ("in_config", "in_generation_config"),
-    [([3, 17], None), (3, [3, 17]), (17, "absent")],
+    [([5, 9], None), (5, [5, 9]), (9, "absent")],
     ids=str,
 )
 def test_a_text_ends_where_generate_ends_it(
@@ -259,14 +235,15 @@ def test_a_text_ends_where_generate_ends_it(
     """Laws 5 and 6: generation_config.json settles the ends, or config.json where there is none. Not the tokenizer, whose end is 0."""
     make(folder)
     written = generated(folder)
-    ids = {3: written[5], 17: written[9], None: None, "absent": "absent"}
 
-    def placed(ends: Any) -> Any:
-        return [ids[each] for each in ends] if isinstance(ends, list) else ids[ends]
+    def ids(ends: Any) -> Any:
+        if isinstance(ends, list):
+            return [written[each] for each in ends]
+        return ends if ends == "absent" else written[ends]
 
-    edit(folder / "config.json", eos_token_id=placed(in_config))
+    edit(folder / "config.json", eos_token_id=ids(in_config))
     if in_generation_config is not None:
-        edit(folder / "generation_config.json", eos_token_id=placed(in_generation_config), pad_token_id=-1)
+        edit(folder / "generation_config.json", eos_token_id=ids(in_generation_config), pad_token_id=-1)
     pair = pair_of(folder)
     assert type(pair.verifier_model) is runner
     assert greedy(pair) == generated(folder)
@@ -293,14 +270,6 @@ def test_a_generation_config_that_cannot_be_followed_is_refused_by_its_field(
     assert next(iter(field)) in refusal(spec_of(folder, folder))
 
 
-def added(folder: Path, *pieces: str) -> int:
-    """A folder's tokenizer with further tokens; returns how many ids it has."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens(list(pieces))
-    tokenizer.save_pretrained(folder)
-    return len(tokenizer)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_drafter_may_lack_tokens_that_the_verifier_has(
     temperature: float, folder: Path, tmp_path: Path
@@ -308,8 +277,11 @@ def test_a_drafter_may_lack_tokens_that_the_verifier_has(
     """Laws 2, 5 and 6 with fused drafting; test_pair.py has torch."""
     drafter = tmp_path / "drafter"
     shutil.copytree(folder, drafter)
-    own = len(AutoTokenizer.from_pretrained(folder))
-    size = added(folder, "<tool>", "<|over|>", *(f"<{index}>" for index in range(40)))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    own = len(tokenizer)
+    tokenizer.add_tokens([f"<{index}>" for index in range(42)])
+    tokenizer.save_pretrained(folder)
+    size = len(tokenizer)
     write(published("untied", "F32", vocabulary=own, seed=1), drafter)
     write(published("untied", "F32", vocabulary=size), folder)
     written = generated(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,11 +24,11 @@ def test_a_pair_too_large_for_memory_is_refused_with_both_numbers(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2_000_000_000))
     large = dataclasses.replace(PAIRS["disk"], verifier_parameters=10**9)
     monkeypatch.setitem(PAIRS, "disk", large)
-    assert "in float32 it needs 4.4 GB free and 2.0 GB are" in refusal()
+    assert {"4.4 GB", "2.0 GB"} <= set(re.findall(r"\d\.\d GB", refusal()))
     shared = dataclasses.replace(large, verifier_parameters=400_000_000, drafter_parameters=350_000_000)
     skipping = dataclasses.replace(shared, drafter=SkipSource(range(1)))
     assert choose_placement(skipping, "cpu", "auto").sharded is False
-    with pytest.raises(PairError, match="does not fit"):
+    with pytest.raises(PairError, match=" GB"):
         choose_placement(shared, "cpu", "auto")
 
 
@@ -47,7 +48,7 @@ def test_a_verifier_is_divided_among_several_gpus_only_where_one_is_too_small(
     assert placed(4).dtype == torch.bfloat16
     assert not placed(4).sharded
     assert placed(8).sharded
-    with pytest.raises(PairError, match=r"needs 22.5 GB free and 20.0 GB are"):
+    with pytest.raises(PairError, match=r"22\.5 GB .* 20\.0 GB"):
         placed(10)
-    with pytest.raises(PairError, match=r"10.0 GB are"):
+    with pytest.raises(PairError, match=r"10\.0 GB"):
         placed(8, "cuda:1")

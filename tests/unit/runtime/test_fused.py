@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
-import threading
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specviz.models.checkpoint import QUANTISED
-from specviz.runtime.cpu.fused import decoder, functions, plain, processor, worker_pool
+from specviz.runtime.cpu.fused import decoder, functions, plain, processor
 from specviz.runtime.cpu.fused.layout import aligned, arrange
 from specviz.runtime.cpu.fused.processor import DotProducts
 from specviz.runtime.cpu.fused.products import Arithmetic, Format, Kernel, Precision
@@ -47,6 +46,20 @@ def logits(model: Any, tokens: Tensor, blocks: tuple[int, ...] = (LENGTH,)) -> T
     return torch.cat(found, 1)
 
 
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the latest decoder was made of."""
+    parts: list[Any] = []
+
+    class Recorded(decoder.Decoder):
+        def __init__(self, *given: Any) -> None:
+            parts[:] = given
+            super().__init__(*given)
+
+    monkeypatch.setattr(decoder, "Decoder", Recorded)
+    return parts
+
+
 # Activations are rounded where weights are quantised: only there `fast` says how.
 CASES = [(shape, kind, False) for shape, kind in zip(SHAPES, KINDS, strict=True)]
 CASES += [(shape, kind, True) for shape, kind, _ in CASES if kind in QUANTISED]
@@ -54,19 +67,11 @@ CASES += [(shape, kind, True) for shape, kind, _ in CASES if kind in QUANTISED]
 
 @pytest.mark.parametrize(("shape", "kind", "fast"), CASES)
 def test_a_fused_pass_computes_the_published_model_and_what_plain_numpy_says(
-    shape: str, kind: str, fast: bool, monkeypatch: pytest.MonkeyPatch
+    shape: str, kind: str, fast: bool, parts: list[Any]
 ) -> None:
     """transformers computes in float32 on the dequantised weights. Plain numpy rounds activations too: what is left are float32's
     rounding, and activations that it rounds to another byte.
     """
-    given: list[Any] = []
-
-    class Recorded(decoder.Decoder):
-        def __init__(self, *parts: Any) -> None:
-            given[:] = parts
-            super().__init__(*parts)
-
-    monkeypatch.setattr(decoder, "Decoder", Recorded)
     model = fused(published(shape, kind), fast=fast)
     found, wanted = logits(model, ids()), model.module()(ids()).logits
     how = "float" if kind not in QUANTISED else "fast" if fast else "exact"
@@ -75,9 +80,9 @@ def test_a_fused_pass_computes_the_published_model_and_what_plain_numpy_says(
     assert (found - wanted).abs().max() < most[how] * wanted.std()
     information = (wanted.softmax(-1) * (wanted.log_softmax(-1) - found.log_softmax(-1))).sum(-1)
     assert information.mean() < (3e-3 if how == "fast" else 1e-6)
-    *parts, arithmetic = given
+    *weights, arithmetic = parts
     assert arithmetic.precision is (Precision.FAST if fast else Precision.EXACT)
-    plainly = plain.logits(*parts, arithmetic.precision, ids()[0].numpy())
+    plainly = plain.logits(*weights, arithmetic.precision, ids()[0].numpy())
     errors = np.abs(found[0, :, : plainly.shape[1]].numpy() - plainly) / plainly.std()
     most = {"float": 5e-5, "exact": 1e-3, "fast": 0.1}
     assert errors.max() < most[how]
@@ -129,17 +134,6 @@ def test_a_token_has_the_same_bits_whatever_is_computed_with_it(kind: str, fast:
         assert torch.equal(together[3:], alone), threads
 
 
-def test_padding_is_not_computed_and_harms_nobody() -> None:
-    model = fused(published("llama", "Q8_0"))
-    wanted, runner = logits(model, ids(2)), model.runner(203)
-    runner.admit([0, 1], LENGTH)
-    positions = torch.arange(LENGTH).expand(2, -1)
-    lengths = torch.tensor([[LENGTH], [37]])
-    found = runner.forward(ids(2), positions, visible=LENGTH, valid=positions < lengths)
-    assert torch.equal(found[0], wanted[0])
-    assert torch.equal(found[1, :37], wanted[1, :37])
-
-
 def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     """A slot's keys and values are its own, whatever happens to others."""
     model = fused(published("llama", "F32"))
@@ -174,45 +168,44 @@ def test_slots_move_grow_merge_and_are_restored_with_their_bits() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(third.save(0, 40), third.save(1, 40), strict=True))
 
 
-def test_layers_can_be_left_out_and_share_all_weights() -> None:
-    model = fused(published("llama", "Q4_1", layers=4))
-    shorter = model.with_layers([0, 3], lambda: None)
-    assert shorter.decoder.layers == 2
-    before = logits(model, ids())
-    assert not torch.equal(logits(shorter, ids()), before)
-    assert torch.equal(logits(model, ids()), before)
-
-
-DIGEST = """
+HASWELL = {
+    "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt",
+}
+ELSEWHERE = """
+import pickle, sys
+import numpy as np
+from specviz.runtime.cpu.fused.decoder import Decoder
 from specviz.runtime.cpu.fused.processor import dot_products
-from tests.unit.runtime.test_fused import digests
-print(dot_products().name, *digests({count}))
+from specviz.runtime.cpu.fused.products import Arithmetic, Precision
+
+models, tokens = pickle.load(sys.stdin.buffer)
+found = [dot_products().name]
+for parts in models:
+    model = Decoder(*parts, Arithmetic(dot_products(), Precision.EXACT))
+    cache, out = model.new_cache(), np.empty((len(tokens), 208), np.float32)
+    cache.add(1, len(tokens))
+    model.run(tokens, 0 * tokens, np.arange(len(tokens)), cache, out.ctypes.data, out.strides[0])
+    found.append(out[:, :203])
+sys.stdout.buffer.write(pickle.dumps(found))
 """
-AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
 
 
-def digests(count: int) -> list[str]:
-    """Of the bits of a text's logits, for the first of these formats."""
-    found = [logits(fused(published("llama", kind)), ids(), (5, 1, 3)) for kind in ("Q8_0", "BF16")[:count]]
-    return [hashlib.sha256(each.contiguous().numpy().tobytes()).hexdigest()[:16] for each in found]
-
-
-@pytest.mark.parametrize(
-    ("features", "dots", "count"), [(AVX2, "PAIRS", 2), (f"{AVX2},+avxvnni", "VNNI_256", 1)]
-)
-def test_bits_are_the_same_on_other_processors(features: str, dots: str, count: int) -> None:
+def test_bits_are_the_same_on_other_processors(parts: list[Any]) -> None:
     """Integers are exact, and float operations are the same ones, whatever instructions do them.
 
-    Code for other processors is kept where this one's is, under a name of its own.
+    Code for another processor is cached where this one's is, under a name of its own.
     """
-    if dots == "VNNI_256" and "avx_vnni" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
-        pytest.skip("needs a processor with AVX-VNNI")
-    target = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
-    options: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
-    command = [sys.executable, "-c", DIGEST.format(count=count)]
-    other = subprocess.run(command, env={**os.environ, **target}, **options).stdout.split()
-    assert other[0] == dots
-    assert other[1:] == digests(count)
+    found, models = list[Tensor](), list[list[Any]]()
+    for kind in ("Q8_0", "BF16"):
+        found.append(logits(fused(published("llama", kind)), ids())[0, :60])
+        models.append(parts[:-1])
+    given = pickle.dumps((models, ids()[0, :60].numpy()))
+    command, environment = [sys.executable, "-c", ELSEWHERE], os.environ | HASWELL
+    done = subprocess.run(command, input=given, env=environment, check=True, stdout=subprocess.PIPE)
+    name, *others = pickle.loads(done.stdout)
+    assert name == "PAIRS"
+    assert all(np.array_equal(one, other) for one, other in zip(found, others, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["BF16", "Q4_1"])
@@ -249,35 +242,6 @@ def test_passes_of_several_models_at_once_keep_their_bits() -> None:
     for model in models:
         model.decoder.threads = 2
     wanted = [logits(model, ids()) for model in models]
-    wrong: list[int] = []
-
-    def work(index: int) -> None:
-        for _ in range(5):
-            if not torch.equal(logits(models[index], ids(), (3, 1)), wanted[index]):
-                wrong.append(index)
-
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def test_passes_run_on_one_thread_for_a_while_after_waiting_again() -> None:
-    """A second thread must not spin while another process wants its core; once is no reason to do without it."""
-    pool, calls, waits = worker_pool.WorkerPool(), list[int](), [0, 1, 0, 1, 1]
-
-    def lead(_: int, __: int, threads: int) -> int:
-        calls.append(threads)
-        return waits[len(calls) - 1] if threads > 1 else 0
-
-    pool._lead, pool._running = lead, 2  # so that no worker starts
-    for _ in waits:
-        pool.run(0, 2)
-    assert calls == [2] * len(waits)
-    pool.run(0, 2)
-    assert calls[-1] == 1
-    pool._alone_until, waits = 0.0, [0] * 9
-    pool.run(0, 2)
-    assert calls[-1] == 2
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda model: logits(model, ids(), (3, 1)), models * 5))
+    assert all(torch.equal(*both) for both in zip(found, wanted * 5, strict=True))

@@ -24,7 +24,7 @@ from specviz.runtime.cuda.graphs import PLAIN, STRIKES, Graphs
 from specviz.runtime.model_runner import ModelRunner
 from specviz.schema.settings import Request
 from specviz.serving.shared_engine import SharedEngine
-from tests.support.tiny import Pairs, tiny_pair
+from tests.support.tiny import tiny_pair
 
 # ---- captures
 
@@ -127,12 +127,13 @@ def buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "spare_memory", lambda _: 80 << 30)
 
 
-def request(number: int, **options: Any) -> Request:
+def request(number: int, **settings: Any) -> Request:
     """One of many that differ."""
-    temperature, draft_length = (1.0, 0.0, 0.7)[number % 3], ("auto", 3, 5)[number % 3]
-    ids = list(range(40 + number, 52 + number))
-    settings = {"seed": number, "temperature": temperature, "draft_length": draft_length} | options
-    return Request(token_ids=ids, **settings)
+    kind: dict[str, Any] = {
+        "temperature": (1.0, 0.0, 0.7)[number % 3],
+        "draft_length": ("auto", 3, 5)[number % 3],
+    }
+    return Request(token_ids=range(40 + number, 52 + number), seed=number, **kind, **settings)
 
 
 def ids(engine: Engine | SharedEngine, requests: list[Request]) -> list[list[int]]:
@@ -161,16 +162,13 @@ def test_nan_stays_with_the_run_that_made_it(buffers: None, tmp_path: Path) -> N
         engine.close()
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
 def test_sequences_wait_for_memory_and_none_fails(
-    buffers: None, pairs: Pairs, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+    buffers: None, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory for a few slots: the other sequences come when there is room, and every text is as if there had always been."""
-    pair, requests = pairs("llama"), [request(number, max_new_tokens=16) for number in range(12)]
+    requests = [request(number, max_new_tokens=16) for number in range(12)]
     expected = plain_ids(pair, requests)
-    most: list[int] = []
-    engine: Engine | SharedEngine = SharedEngine(pair) if is_shared else Engine(pair)
-    forward = ModelRunner.forward
+    most, forward = list[int](), ModelRunner.forward
 
     def spare(_: Any) -> int:
         return 2_000_000 - 600_000 * (most[-1] if most else 0)
@@ -181,11 +179,7 @@ def test_sequences_wait_for_memory_and_none_fails(
 
     monkeypatch.setattr(batch, "spare_memory", spare)
     monkeypatch.setattr(ModelRunner, "forward", count)
-    try:
-        assert ids(engine, requests) == expected
-    finally:
-        if isinstance(engine, SharedEngine):
-            engine.close()
+    assert ids(Engine(pair), requests) == expected
     assert 1 < max(most) < 12
 
 

@@ -30,27 +30,22 @@ def _small_pair(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specviz.models.loading.load_pair", lambda *_, **__: pair)
 
 
-def test_text_streams_to_standard_output_and_the_rest_to_standard_error(
-    capsys: pytest.CaptureFixture,
+def test_text_goes_to_standard_output_the_rest_to_standard_error_and_json_is_a_run(
+    capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    arguments = ["generate", "hello", "--max-new-tokens", "12", "--seed", "3"]
-    assert shell.main(arguments) == 0
-    printed = capsys.readouterr()
-    assert shell.main([*arguments, "--json"]) == 0
-    assert printed.out == json.loads(capsys.readouterr().out)["text"] + "\n"
-    assert "12 tokens" in printed.err
-
-
-def test_json_is_one_object_with_the_fields_of_a_run(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     line = "--method cascade_opt --lenience 0.2 --draft-length 3 --temperature 0.8 --top-k 50 --top-p 0.9 --seed 7"
-    arguments = [*line.split(), "--max-new-tokens", "10", "--inspect", "2", "--raw"]
-    assert shell.main(["generate", "hello", *arguments, "--json", "--trace", str(trace)]) == 0
-    printed, run = json.loads(capsys.readouterr().out), Run.load(trace)
-    assert printed == json.loads(json.dumps(run.summary()))
+    line += f" --max-new-tokens 10 --inspect 2 --raw --trace {trace}"
+    assert shell.main(["generate", "hello", *line.split()]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == Run.load(trace).text + "\n"
+    assert "10 tokens" in printed.err
+    assert shell.main(["generate", "hello", *line.split(), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(json.dumps(Run.load(trace).summary()))
     asked = {"method": "cascade_opt", "lenience": 0.2, "draft_length": 3, "temperature": 0.8, "top_k": 50}
     asked |= {"top_p": 0.9, "seed": 7, "max_new_tokens": 10, "inspect": 2}
-    assert asked.items() <= printed.items()
+    assert asked.items() <= found.items()
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ _EDITS: dict[str, tuple[Callable[[State], State], type]] = {
     "the same head": (lambda state: {"lm_head.weight": 1 * state["model.embed_tokens.weight"]}, FusedModel),
     "of other classes": (_of_other_classes, FusedModel),
     "matrices in bfloat16": (_cast(torch.bfloat16, 2), FusedModel),
+    "matrices in float8": (_cast(torch.float8_e4m3fn, 2), TorchModel),
     "norms in float16": (_cast(torch.float16, 1), FusedModel),
     "two formats in a product": (_cast(torch.bfloat16, 2, "k_proj"), TorchModel),
     "names without the prefix": (_without_prefix, TorchModel),

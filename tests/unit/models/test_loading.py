@@ -16,7 +16,7 @@ import torch
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, FalconConfig, RwkvConfig
+from transformers import AutoModelForCausalLM, BartConfig, FalconConfig, RwkvConfig
 
 from specviz.errors import NoRoomError, PairError
 from specviz.models import registry
@@ -43,8 +43,6 @@ def test_a_shipped_drafter_loads_from_the_assets_and_shares_the_tokenizer(
 
 
 WEIGHTS = "model.safetensors"
-
-
 QUANTISED = '{"model_type": "llama", "quantization_config": {"quant_method": "awq"}}'
 REFUSED: list[tuple[Callable[[Path], Any], str, bool]] = [
     (lambda it: os.truncate(it / WEIGHTS, (it / WEIGHTS).stat().st_size // 2), "Large", True),
@@ -103,8 +101,9 @@ def test_running_out_of_memory_is_said_and_frees_what_was_loaded(
 
 def test_a_config_is_refused_by_its_traits() -> None:
     """test_architectures.py has the types."""
-    with pytest.raises(PairError, match="falcon"):
-        check_config(FalconConfig(alibi=True))
+    for config in (FalconConfig(alibi=True), BartConfig()):
+        with pytest.raises(PairError, match=config.model_type):
+            check_config(config)
     check_config(FalconConfig())
 
 
@@ -114,7 +113,6 @@ def test_a_folder_is_refused_before_its_weights_are_read(tmp_path: Path) -> None
 
 
 # ---- errors of libraries ---------------------------------------------------------------------------------
-
 
 ERRORS = [
     (httpx.ConnectTimeout("timed out"), "cannot be reached"),

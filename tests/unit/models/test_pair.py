@@ -93,8 +93,8 @@ def test_a_drafter_may_lack_tokens_or_have_more(tmp_path: Path) -> None:
     large = tiny_model("llama", len(more), 2, tmp_path / "large")
     engine = Engine(specviz.pair_from_models(small, large, more, drafter_tokenizer=tokenizer))
     asked = [
-        specviz.Request(method=method, temperature=heat, token_ids=[5, own + 3, 6, 7], max_new_tokens=10)
-        for method, heat in (("speed", 0), ("cascade_tokenV3", 1), ("drafter_only", 0), ("verifier_only", 1))
+        specviz.Request(method=method, temperature=n % 2, token_ids=[5, own + 3, 6, 7], max_new_tokens=10)
+        for n, method in enumerate(("speed", "cascade_tokenV3", "drafter_only", "verifier_only"))
     ]
     others = [replace(each, draft_length=length) for length in (1, 4) for each in asked]
     together = [run.token_ids for run in engine.generate([*asked, *others])]

@@ -24,8 +24,6 @@ from specviz.runtime.model_runner import ModelRunner
 SIZE = 101
 """Tokens of the vocabulary: no multiple of any block."""
 NEAR = {"rtol": 0, "atol": 2e-5}
-
-
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux alone"),
     pytest.mark.skipif(

@@ -14,10 +14,7 @@ from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.app.link import Pane
 
 PANE = {"method": "speed", "lenience": 0.5, "draft_length": "auto", "pair": None}
-WRONG_PANES = (
-    *({"method": []}, {"lenience": "0"}, {"lenience": None}, {"draft_length": 0.5}),
-    *({"pair": 5}, {"more": 1}),
-)
+WRONG_PANES = ({"method": []}, {"lenience": "0"}, {"draft_length": 0.5}, {"pair": 5}, {"more": 1})
 
 
 def test_values_come_back_as_they_were_sent() -> None:
@@ -34,9 +31,8 @@ def test_values_come_back_as_they_were_sent() -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        *(None, "", "[", "[" * 100_000, "{}", "5", 0.3, {"lenience": 1}, "null", "[]", '{"lenience": "0.3"}'),
-        *('{"lenience": true}', '{"lenience": NaN}', '{"lenience": 1e999}'),
-        *('{"lenience": 1' + "0" * zeros + "}" for zeros in (400, 5000)),
+        *(None, "", "[" * 100_000, "{}", "5", {"lenience": 1}, '{"lenience": true}', '{"lenience": NaN}'),
+        '{"lenience": 1' + "0" * 5000 + "}",
         *map(json.dumps, ([PANE], [PANE] * 5, [[], []], *([PANE, PANE | wrong] for wrong in WRONG_PANES))),
     ],
     ids=lambda value: repr(value)[:60],

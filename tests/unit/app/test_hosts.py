@@ -26,7 +26,6 @@ def status(hosts: Hosts, host: str, origin: str | None = None) -> int:
         *(("127.0.0.1", {}, host, None, 404) for host in ("127.0.0.1:7860", "LOCALHOST", "[::1]:7860")),
         ("127.0.0.1", {}, "localhost:7860", "http://localhost:7860", 404),
         ("127.0.0.1", {}, "specviz.example", "https://specviz.example", 403),
-        ("::1", {}, "specviz.example", None, 403),
         ("127.0.0.1", NAMED, "specviz.example", "https://specviz.example:8443", 404),
         ("127.0.0.1", NAMED, "site.example", None, 403),
         ("127.0.0.1", {HOSTS.name: "*"}, "site.example", "https://other.example", 404),

@@ -13,13 +13,11 @@ from specviz.errors import EngineError
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (EngineError("Memory ran out."), "Memory ran out."),
-        (ValueError("inside"), "Something broke inside SpecViz"),
-    ],
+    ("error", "told"), [(EngineError("Memory ran out."), True), (ValueError("a detail"), False)]
 )
-def test_what_goes_wrong_is_the_last_line_after_all_that_came_before(error: Exception, message: str) -> None:
+def test_what_goes_wrong_is_the_last_line_after_all_that_came_before(error: Exception, told: bool) -> None:
+    """In its own words only where they are meant for users."""
+
     def lines() -> Iterator[str]:
         yield '{"type":"run"}\n'
         raise error
@@ -28,7 +26,7 @@ def test_what_goes_wrong_is_the_last_line_after_all_that_came_before(error: Exce
     first, failure = last.splitlines()
     assert first == '{"type":"run"}'
     assert json.loads(failure)["type"] == "error"
-    assert json.loads(failure)["message"].startswith(message)
+    assert (str(error) in failure) == told
 
 
 def test_an_empty_line_asks_to_show_what_came_before_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

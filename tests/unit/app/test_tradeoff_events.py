@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specviz.analysis.sweep.folder import shown_sweeps
-from specviz.app.tabs.tradeoff_events import NOTHING_RECORDED, OWN, YOURS, Live, TradeoffEvents, plan_of
+from specviz.app.tabs.tradeoff_events import OWN, YOURS, Live, TradeoffEvents, plan_of
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 
@@ -25,7 +25,6 @@ def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() ->
     events: Any = TradeoffEvents(None, {title: recorded, "Another": recorded})  # type: ignore[arg-type]
     first = json.loads(events.shown(0))
     assert (first["titles"], first["which"]) == ([title, "Another"], 0)
-    assert first["names"] == [recorded.name] * 2
     assert json.loads(events.first_card())["point"] in [each["shown"] for each in first["sweep"]["claims"]]
     assert json.loads(events.show(Live(), Event(sweep=1)))["which"] == 1
     own = json.loads(events.show(Live(recorded), Event(sweep=2)))
@@ -35,11 +34,6 @@ def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() ->
             events.show(Live(), Event(**sent))
     with pytest.raises(RequestError, match="no such point"):
         events.choose(Live(), Event(sweep=0, point=len(recorded.points)))
-
-
-def test_without_a_recording_it_says_so() -> None:
-    shown = json.loads(TradeoffEvents(None, {}).shown(0))  # type: ignore[arg-type]
-    assert (shown["sweep"], shown["failure"]) == (None, NOTHING_RECORDED)
 
 
 @pytest.mark.parametrize(

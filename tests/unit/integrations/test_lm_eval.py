@@ -97,8 +97,8 @@ def test_a_text_ends_at_its_first_stop_text(pair: ModelPair) -> None:
     model = HarnessModel(pair, method="verifier_only", temperature=1.0)
     [whole, other] = generated(model, *CONTEXTS[:2], until=[], max_gen_toks=60)
     early, late = whole[3:5], whole[8:10]
-    assert generated(model, CONTEXTS[0], until=[late, early, ""], max_gen_toks=20) == [whole.split(early)[0]]
-    assert generated(model, CONTEXTS[0], until=early, max_gen_toks=20) == [whole.split(early)[0]]
+    for until in ([late, early, ""], early):
+        assert generated(model, CONTEXTS[0], until=until, max_gen_toks=20) == [whole.split(early)[0]]
     wanted = [
         (CONTEXTS[0], {"until": [whole[:3]], "max_gen_toks": 60}),
         (CONTEXTS[1], {"until": [], "max_gen_toks": 60}),
@@ -118,7 +118,6 @@ def test_a_task_s_sampling_arguments_override_the_model_s(pair: ModelPair) -> No
     assert greedy != sampled
     assert generated(hot, *CONTEXTS, max_gen_toks=8, do_sample=False, temperature=0.7, num_beams=1) == greedy
     assert generated(cold, *CONTEXTS, max_gen_toks=8, do_sample=True) == sampled
-    assert generated(cold, *CONTEXTS, max_gen_toks=8, temperature=1.0, top_p=None) == sampled
     assert generated(hot, *CONTEXTS, max_gen_toks=8, top_k=1) == greedy
 
 
@@ -126,8 +125,6 @@ def test_unsupported_requests_are_refused(pair: ModelPair) -> None:
     model = HarnessModel(pair)
     with pytest.raises(RequestError, match="num_beams"):
         generated(model, "a", num_beams=4)
-    with pytest.raises(RequestError, match="Temperature"):
-        HarnessModel(pair, temperature=-1)
     with pytest.raises(RequestError, match="no chat template"):
         model.apply_chat_template([{"role": "user", "content": "Why?"}])
 
@@ -165,10 +162,7 @@ def test_a_text_begins_once(pair: ModelPair, tmp_path: Path) -> None:
 def test_a_stopped_evaluation_has_no_scores(pair: ModelPair) -> None:
     stop = threading.Event()
 
-    def after_one(_fraction: float, _text: str) -> None:
-        stop.set()
-
-    model = HarnessModel(pair, max_sequences=1, progress=after_one, stop=stop)
+    model = HarnessModel(pair, max_sequences=1, progress=lambda *_: stop.set(), stop=stop)
     with pytest.raises(StoppedError):
         generated(model, *CONTEXTS, max_gen_toks=4)
     with pytest.raises(StoppedError):
@@ -198,12 +192,7 @@ def by_hand(
 
 
 @pytest.mark.parametrize(
-    ("method", "lenience", "temperature"),
-    [
-        ("cascade_tokenV3", 0.9, 0.0),
-        ("speed", 0.4, 0.6),
-        ("drafter_only", 0.0, 0.0),
-    ],
+    ("method", "lenience", "temperature"), [("cascade_tokenV3", 0.9, 0.0), ("speed", 0.4, 0.6)]
 )
 def test_likelihoods_are_the_target_distribution_s(
     pair: ModelPair, method: str, lenience: float, temperature: float
@@ -338,10 +327,8 @@ def test_a_model_s_code_is_run_only_with_consent(pair: ModelPair, tmp_path: Path
     assert items.score(0, SUMS[0].answers[0]) == 1
 
 
-def test_tasks_that_cannot_be_loaded_are_one_sentence(
-    pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An unknown name, a missing folder, a missing data set, a malformed source."""
+def test_tasks_that_cannot_be_loaded_are_one_sentence(include: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown name, a missing folder, a missing data set."""
     # The harness's thousands of tasks take seconds to list.
     own = partial(TaskManager, include_defaults=False)
     monkeypatch.setattr("specviz.integrations.lm_eval.tasks.TaskManager", own)
@@ -349,8 +336,6 @@ def test_tasks_that_cannot_be_loaded_are_one_sentence(
         load_tasks(["nonsense"], include_path=include)
     with pytest.raises(RequestError, match="folder"):
         load_tasks([NAME], include_path=include / "missing")
-    with pytest.raises(RequestError, match="lm-eval:gsm8k"):
-        TaskItems("gsm8k", pair)
     (include / "items.json").unlink()
     with pytest.raises(SpecvizError, match="data set") as raised:
         load_tasks([NAME], include_path=include)
@@ -372,8 +357,7 @@ def test_the_command_prints_and_writes_what_was_scored(
     record = json.loads(path.read_text())
     found = record["results"][NAME]["exact_match,last-number"]
     assert re.search(rf"{NAME}.*last-number.*exact_match.*\| *{found:g}\|", printed)
-    assert record["model"]["method"] == "speed"
-    assert record["model"]["temperature"] == 0.5
+    assert (record["model"]["method"], record["model"]["temperature"]) == ("speed", 0.5)
     assert record["n-samples"][NAME]["effective"] == 2
 
 

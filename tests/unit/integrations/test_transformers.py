@@ -16,21 +16,16 @@ from packaging.version import Version
 from transformers import (
     DynamicCache,
     GenerationConfig,
-    LogitsProcessorList,
     MaxTimeCriteria,
     StoppingCriteria,
     StopStringCriteria,
     T5Config,
     T5ForConditionalGeneration,
 )
-from transformers.generation.logits_process import (
-    TopKLogitsWarper,
-)
-from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 import specviz
 from specviz.engine.engine import Engine
-from specviz.engine.events import Decided, Event, Finished
+from specviz.engine.events import Decided, Event
 from specviz.errors import PairError, RequestError
 from specviz.integrations import transformers as custom_generation
 from specviz.models.pair import pair_from_models
@@ -119,14 +114,11 @@ def new_ids(them: Any, sequences: torch.Tensor, padding: int = 0) -> list[list[i
     return found
 
 
-@pytest.mark.parametrize(
-    ("family", "method"),
-    [("llama", "verifier_only"), ("llama", "speed"), ("gemma2", "speed"), ("gpt2", "speed")],
-)
-def test_greedy_lossless_text_is_plain_generates(family: str, method: str, made: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
+def test_greedy_lossless_text_is_plain_generates(family: str, made: Callable[..., Any]) -> None:
     """Law 5: at temperature 0 a lossless method gives the sequences of greedy `generate`, padding and all."""
     them = made(family, verifier_padding=7)
-    assert torch.equal(cascade(them, method=method), plain(them))
+    assert torch.equal(cascade(them, method="speed"), plain(them))
 
 
 @pytest.mark.parametrize(("eos", "pad"), [((0, 1, 2, 5, 7, 9, 40), 3), (None, None)], ids=str)
@@ -215,20 +207,13 @@ def test_stopping_criteria_end_what_they_end_in_plain_generate(
     """Nothing follows the token at which all sequences are stopped; they are padded only if there are EOS ids."""
     them = copy(made(eos=eos))
     them.inputs = {name: values[-rows:] for name, values in them.inputs.items()}
-    own = plain(them, stopping_criteria=[CRITERIA[kind](them)])
-    sequences = cascade(them, method="speed", draft_length=16, stopping_criteria=[CRITERIA[kind](them)])
-    assert torch.equal(sequences, own)
+    theirs, ours = CRITERIA[kind](them), CRITERIA[kind](them)
+    own = plain(them, stopping_criteria=[theirs])
+    assert torch.equal(cascade(them, method="speed", draft_length=16, stopping_criteria=[ours]), own)
+    if kind == "own":
+        assert ours.shown == theirs.shown, "a criterion sees the batch after each new column"
     goes_on = kind == "text" and eos is None and rows == 3  # no other row comes to that text
     assert torch.equal(own, plain(them)) is goes_on
-
-
-def test_criteria_see_every_column(llama: Any) -> None:
-    """A criterion sees the batch after each new column, as in transformers."""
-    ids = plain(llama)[:, -18].tolist()
-    theirs, ours = Ids(ids), Ids(ids)
-    plain(llama, stopping_criteria=[theirs])
-    cascade(llama, method="speed", stopping_criteria=[ours])
-    assert ours.shown == theirs.shown
 
 
 @pytest.fixture
@@ -249,12 +234,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_stopped_sequence_costs_no_further_step(llama: Any, watched: list[Any]) -> None:
     """A sequence that a criterion ended leaves the batch; the others continue."""
     ids = [int(plain(llama)[1, llama.inputs["input_ids"].shape[1]])]
-    sequences = cascade(llama, method="speed", stopping_criteria=[Ids(ids)], draft_length=2)
-    width = sequences.shape[1] - llama.inputs["input_ids"].shape[1]
+    cascade(llama, method="speed", stopping_criteria=[Ids(ids)], draft_length=2)
     rounds = [watched.count((Decided, index)) for index in range(3)]
-    assert width == NEW
     assert rounds[1] <= 2 < NEW // 2 <= max(rounds)
-    assert watched.count((Finished, 1)) == 1
 
 
 class Record:
@@ -276,7 +258,6 @@ def test_streamers_get_what_plain_generate_gives_them(llama: Any) -> None:
     plain(llama, streamer=theirs)
     cascade(llama, method="speed", streamer=ours)
     assert ours.seen == theirs.seen
-    assert ours.seen[0] == ("put", llama.inputs["input_ids"].tolist())
 
 
 def test_tokens_are_streamed_as_they_are_decided(llama: Any, watched: list[Any]) -> None:
@@ -303,31 +284,19 @@ def test_the_models_are_left_as_they_were(llama: Any) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no drafter": ({"drafter": None}, "There is no drafter"),
-    "method": ({"method": "fast"}, "method"),
-    "seed": ({"seed": -1}, "Seed"),
-    "beams": ({"num_beams": 2}, "beam search was asked for"),
-    "prompt lookup": ({"prompt_lookup_num_tokens": 3}, "assisted generation was asked for"),
+    "no drafter": ({"drafter": None}, "drafter="),
+    "an adapter": ({"drafter": type("PeftModel", (torch.nn.Module,), {})()}, "merge_and_unload"),
+    "beams": ({"num_beams": 2}, "beam search"),
     "scores": ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
-    "attentions": ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions"),
     "ngrams": ({"no_repeat_ngram_size": 3}, "NoRepeatNGramLogitsProcessor"),
-    "ensemble weight": ({"assistant_ensemble_weight": 0.2}, 'method="static_mixture" with lenience=1 - w'),
-    "allowed tokens": ({"prefix_allowed_tokens_fn": lambda row, ids: [1, 2]}, "PrefixConstrained"),
     "words of several tokens": ({"bad_words_ids": [[5], [6, 7]]}, "single tokens only"),
-    "processors": (
-        {"logits_processor": LogitsProcessorList([TopKLogitsWarper(3)])},
-        "set repetition_penalty",
-    ),
-    "embeddings": ({"inputs_embeds": torch.zeros(3, 23, 32, dtype=torch.float64)}, "leave out inputs_embeds"),
-    "positions": ({"position_ids": torch.arange(3, 26).expand(3, -1)}, "position_ids must count"),
-    "length": ({"max_new_tokens": 600}, "ask for fewer"),
+    "unknown inputs": ({"num_items_in_batch": 1}, "num_items_in_batch"),
+    "a cache": ({"past_key_values": DynamicCache()}, "whole prompt"),
+    "length": ({"max_new_tokens": 600}, "max_new_tokens"),
+    "positions": ({"position_ids": torch.arange(3, 26).expand(3, -1)}, "position_ids"),
     "all padding": ({"attention_mask": torch.zeros(3, 23, dtype=torch.long)}, "at least one token"),
-    "padding on the right": ({"attention_mask": torch.ones(3, 23).tril(9)}, 'padding_side = "left"'),
-    "a helper model": ({"assistant_model": "small"}, "drafter="),
-    "unknown inputs": ({"num_items_in_batch": 1}, "leave out num_items_in_batch"),
-    "an adapter": ({"drafter": type("PeftModel", (torch.nn.Module,), {})()}, r"merge_and_unload"),
-    "a cache": ({"past_key_values": DynamicCache()}, "give the whole prompt"),
-    "a narrower mask": ({"attention_mask": 1 - torch.eye(3, 20, dtype=torch.long)}, "one number for each id"),
+    "padding on the right": ({"attention_mask": torch.ones(3, 23).tril(9)}, "padding_side"),
+    "a narrower mask": ({"attention_mask": 1 - torch.eye(3, 20, dtype=torch.long)}, "attention_mask"),
 }
 
 
@@ -335,7 +304,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_unsupported_arguments_are_refused(what: str, llama: Any) -> None:
     """Nothing is ignored silently."""
     options, words = REFUSED[what]
-    assert llama.inputs["input_ids"].shape == (3, 23)
     with pytest.raises(RequestError, match=words):
         cascade(llama, **options)
 
@@ -383,22 +351,20 @@ def test_every_field_is_refused_or_means_what_it_means_in_generate(name: str, ll
     assert torch.equal(ours, plain(llama, **options))
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "max_length": {"max_length": 30, "max_new_tokens": None},  # counts padding
-    "generation_config": {
-        "generation_config": GenerationConfig(max_new_tokens=9, pad_token_id=3, eos_token_id=7)
-    },
-    "logits_processor": {"logits_processor": LogitsProcessorList()},
-    "return_dict": {"return_dict_in_generate": True, "max_new_tokens": 6},
-}
-
-
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments_mean_what_they_mean_in_generate(name: str, llama: Any) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_length": 30, "max_new_tokens": None},  # counts padding
+        {"generation_config": GenerationConfig(max_new_tokens=9, pad_token_id=3, eos_token_id=7)},
+        {"return_dict_in_generate": True, "max_new_tokens": 6},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_arguments_mean_what_they_mean_in_generate(arguments: dict[str, Any], llama: Any) -> None:
     """Laws 5 and 6."""
-    ours, theirs = (write(llama, **ARGUMENTS[name]) for write in (partial(cascade, method="speed"), plain))
-    if name == "return_dict":
-        assert isinstance(ours, GenerateDecoderOnlyOutput)
+    ours, theirs = cascade(llama, method="speed", **arguments), plain(llama, **arguments)
+    assert type(ours) is type(theirs)
+    if "return_dict_in_generate" in arguments:
         ours, theirs = ours.sequences, theirs.sequences
     assert torch.equal(ours, theirs)
 
@@ -428,9 +394,7 @@ def test_a_repetition_penalty_is_plain_generates(
     assert torch.equal(cascade(them, method="speed", **without), unpenalised)
 
 
-@pytest.mark.parametrize("wrap", ["compiled", "parallel"])
-def test_a_wrapped_drafter_is_unwrapped(wrap: str, llama: Any) -> None:
-    wrapper = torch.nn.DataParallel if wrap == "parallel" else partial(torch.compile, backend="eager")
-    drafter = wrapper(llama.drafter)
-    options: dict[str, Any] = {"max_new_tokens": 8}
-    assert torch.equal(cascade(llama, drafter=drafter, **options), cascade(llama, **options))
+@pytest.mark.parametrize("wrap", [partial(torch.compile, backend="eager"), torch.nn.DataParallel])
+def test_a_wrapped_drafter_is_unwrapped(wrap: Callable[..., Any], llama: Any) -> None:
+    wrapped = cascade(llama, drafter=wrap(llama.drafter), max_new_tokens=8)
+    assert torch.equal(wrapped, cascade(llama, max_new_tokens=8))

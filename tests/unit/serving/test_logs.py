@@ -86,14 +86,6 @@ def test_user_input_adds_no_lines_to_a_log() -> None:
     assert len(stream.getvalue()) < 400
 
 
-def test_levels_are_of_our_own_loggers() -> None:
-    stream = logs(SPECVIZ_LOG_LEVEL="warning")
-    logging.getLogger("specviz.x").info("quiet")
-    logging.getLogger("specviz.x").warning("loud")
-    assert "quiet" not in stream.getvalue()
-    assert "loud" in stream.getvalue()
-
-
 def test_errors_of_uvicorn_and_of_threads_are_logged_likewise(capfd: pytest.CaptureFixture[str]) -> None:
     """Also after uvicorn has set up its own loggers, as it does with every server. Its addresses are not logged."""
     stream = logs()

@@ -37,7 +37,6 @@ def offered(hardware: Hardware, **environment: str) -> list[str]:
         (Hardware(1000 * GB), [*EMBEDDED, "smollm2", "qwen2.5-1.5b"], {"qwen2.5", "pythia", "gemma2"}),
         (Hardware(16 * GB, 24 * GB), [*EMBEDDED, "qwen2.5", "smollm2"], {"pythia", "gemma2"}),
     ],
-    ids=["2 GB", "1 TB", "24 GB GPU"],
 )
 def test_what_fits_is_offered(hardware: Hardware, there: list[str], missing: set[str]) -> None:
     """The embedded pairs always; others if their weights fit, and on a CPU if a pass takes less than a second."""
@@ -64,74 +63,54 @@ def test_offline_only_cached_pairs_and_gated_ones_with_a_token_are_offered(
 
 def test_pairs_that_are_not_offered_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """None if the owner has chosen."""
-
-    def missing(hardware: Hardware) -> dict[str, str]:
-        monkeypatch.setattr(offer, "find_hardware", lambda _: hardware)
-        offer.offered_pairs.cache_clear()
-        offer.missing_pairs.cache_clear()
-        return offer.missing_pairs()
-
+    for name in ("offered_pairs", "missing_pairs"):
+        monkeypatch.setattr(offer, name, getattr(offer, name).__wrapped__)
+    monkeypatch.setattr(offer, "find_hardware", lambda _: Hardware(16 * GB, 24 * GB))
     monkeypatch.delenv(offer.OFFERED, raising=False)
-    try:
-        assert missing(Hardware(16 * GB))["pythia"] == "too large for a CPU"
-        assert {*missing(Hardware(16 * GB)), *offer.offered_pairs()} == {*PAIRS}
-        found = missing(Hardware(16 * GB, 24 * GB))
-        assert found["gemma2"].startswith("needs 23.7 GB of GPU memory")
-        monkeypatch.setenv(offer.OFFERED, "embedded")
-        assert missing(Hardware(16 * GB)) == {}
-    finally:
-        offer.offered_pairs.cache_clear()
-        offer.missing_pairs.cache_clear()
+    assert "23.7 GB of GPU memory" in offer.missing_pairs()["gemma2"]
+    monkeypatch.setattr(offer, "find_hardware", lambda _: Hardware(16 * GB))
+    assert "CPU" in offer.missing_pairs()["pythia"]
+    assert {*offer.missing_pairs(), *offer.offered_pairs()} == {*PAIRS}
+    monkeypatch.setenv(offer.OFFERED, "embedded")
+    assert offer.missing_pairs() == {}
 
 
 def test_the_owner_has_the_last_word() -> None:
     """Named pairs are offered on any hardware, in the order named; "all" offers all."""
     poor = Hardware(GB)
     assert tuple(offered(Hardware(0, zero_gpu=True))) == offer.ZERO_GPU_PAIRS
-    assert offered(Hardware(0, zero_gpu=True), PAIRS_OFFERED="qwen2.5") == ["qwen2.5"]
     assert offered(poor, PAIRS_OFFERED="qwen2.5, embedded") == ["qwen2.5", "embedded"]
     assert offered(poor, PAIRS_OFFERED="all", OWN_PAIRS="mine=a/b>c/d") == [*PAIRS, "mine"]
     assert offered(poor, PAIRS_OFFERED=" , ") == EMBEDDED
     assert offered(poor, OWN_PAIRS="mine=a/b>c/d;yours=e>f;") == [*EMBEDDED, "mine", "yours"]
-    assert offered(poor, OWN_PAIRS="mine=a/b>c/d;yours=e>f", PAIRS_OFFERED="yours") == ["yours"]
-    with pytest.raises(
-        SpecvizError, match=r"names 'nope', which is not a pair: use \"all\", or some of embedded"
-    ):
+    with pytest.raises(SpecvizError, match="'nope'"):
         offered(poor, PAIRS_OFFERED="embedded,nope")
-
-
-def model_folder(path: Path, dtype: str = "bfloat16", size: int = 2000) -> Path:
-    path.mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps({"dtype": dtype}))
-    for shard in (1, 2):
-        (path / f"model-{shard}.safetensors").write_bytes(bytes(size // 2))
-    return path
 
 
 def test_own_pairs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a folder, its size is read and only its last name is shown."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    small = model_folder(tmp_path / "models" / "small")
-    model_folder(tmp_path / "large", dtype="float32", size=8000)
+    small, large = tmp_path / "models" / "small", tmp_path / "large"
+    for folder, dtype, size in ((small, "bfloat16", 2000), (large, "float32", 8000)):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"dtype": dtype}))
+        for shard in (1, 2):
+            (folder / f"model-{shard}.safetensors").write_bytes(bytes(size // 2))
     found = own_pairs(f" mine = {small} > ~/large ; hub=Qwen/Qwen2.5-0.5B>gpt2 ")
     mine, hub = found["mine"], found["hub"]
-    assert (mine.drafter, mine.verifier) == (HubSource(str(small)), HubSource(str(tmp_path / "large")))
+    assert (mine.drafter, mine.verifier) == (HubSource(str(small)), HubSource(str(large)))
     assert (mine.drafter_parameters, mine.verifier_parameters) == (1000, 2000)
     assert (hub.drafter, hub.verifier) == (HubSource("Qwen/Qwen2.5-0.5B"), HubSource("gpt2"))
     assert hub.loaded_parameters == 0
-    shown = (mine.title, mine.drafter_name, mine.verifier_name, mine.about)
-    assert shown[:3] == ("small → large", "small", "large")
-    assert str(tmp_path) not in str(shown)
+    assert (mine.title, mine.drafter_name, mine.verifier_name) == ("small → large", "small", "large")
 
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("a/b>c/d", "write name=drafter>verifier"),
-        ("My Pair=a/b>c/d", "write name=drafter>verifier"),
+        ("My Pair=a/b>c/d", "name=drafter>verifier"),
         ("embedded=a/b>c/d", "'embedded' is taken"),
-        ("mine=a/b>c/d;mine=e/f>g/h", "'mine' is taken"),
-        ("mine=a/..>c/d", "neither the name of a repository"),
+        ("mine=a/..>c/d", "neither"),
         ("mine=/nowhere/at/all>c/d", "no config.json"),
     ],
 )

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,7 @@ from specviz.schema.settings import AUTO, Request
 from specviz.serving import policy
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
+from tests.support.waiting import wait_until
 
 METHODS = ("speed", "cascade_tokenV3", "verifier_only", "cascade_opt", "drafter_only")
 OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
@@ -116,33 +118,27 @@ def decoding(engine: SharedEngine, **more: Any) -> Stream[Event | Waiting]:
 
 def wait_until_idle(engine: SharedEngine) -> None:
     """Until all messages are received, and no sequence decodes or waits."""
-    for _ in range(3000):
+
+    def is_idle() -> bool:
         engine.call(lambda: None)
         engine.call(lambda: None)  # a turn lies between two calls of one thread
-        if not (engine.statistics.running or engine.statistics.waiting):
-            return
-        time.sleep(0.01)
-    raise AssertionError("something is still being served")
+        return not (engine.statistics.running or engine.statistics.waiting)
+
+    wait_until(is_idle)
 
 
 def served(engine: SharedEngine, requests: list[Request], pause: float = 0.0) -> list[Any]:
     """The run of each request, sent by a thread of its own, or its error."""
-    found: list[Any] = [None] * len(requests)
 
-    def ask(number: int) -> None:
+    def ask(number: int) -> Any:
         time.sleep(pause * (number % 7))
         try:
-            [found[number]] = engine.generate(requests[number])
+            return engine.generate(requests[number])[0]
         except EngineError as error:
-            found[number] = error
+            return error
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(requests))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    return found
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(ask, range(len(requests)), timeout=60))
 
 
 def failing(model: Any, monkeypatch: pytest.MonkeyPatch, when: Any, error: Exception) -> list[int]:
@@ -244,17 +240,6 @@ def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(
         assert sum(read) == 2 * new  # all but the last token, by both models
 
 
-def test_what_a_run_wrote_is_not_read_again_by_its_fork(
-    shared: SharedEngine, read: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Laws 2 and 3, with prefix caches, where passes are invariant."""
-    monkeypatch.setattr(ModelRunner, "is_invariant", True)
-    [run] = shared.generate(asked(3, max_new_tokens=60))
-    read.clear()
-    assert shared.generate(run.fork(50))[0].token_ids == run.token_ids[50:]
-    assert sum(read) <= 2
-
-
 def test_queued_requests_see_their_position_and_a_full_queue_refuses(start: Start) -> None:
     engine = start(max_sequences=1, queue=2)
     running = decoding(engine, visitor="0")
@@ -350,14 +335,12 @@ def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
     pair: ModelPair, alone: Alone, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefix caches go first, then captured passes, then the longest sequence."""
-    engine = start(max_sequences=4)
-    freed: list[str] = []
-    captured = ["some"]
+    engine, freed, captured = start(max_sequences=4), list[str](), ["some"]
     clear = PrefixCache.clear
 
     def clear_prefixes(self: PrefixCache) -> bool:
         cleared = clear(self)
-        freed.extend(["prefixes"] if cleared else [])
+        freed.extend(["prefixes"] * cleared)
         return cleared
 
     def free_captures(self: Batch) -> bool:
@@ -428,22 +411,19 @@ def test_a_stream_that_is_dropped_gives_its_slot_to_the_next(alone: Alone, start
 def test_one_run_of_a_stream_is_aborted_and_the_others_go_on(alone: Alone, start: Start) -> None:
     """Law 6. A run that waits for a slot can be aborted too."""
     requests = [asked(number, max_new_tokens=60) for number in range(3)]
-    stream = start(max_sequences=2).stream(requests)
-    ends = []
+    stream, runs = start(max_sequences=2).stream(requests), {}
     for event in stream:
         if isinstance(event, Decided) and event.index == 0:
             stream.abort(0)
         if isinstance(event, Started) and event.index == 0:
             stream.abort(2)
         if isinstance(event, Finished):
-            ends.append(event)
-    assert sorted(event.index for event in ends) == [0, 1, 2]
-    first, whole, waited = (event.run for event in sorted(ends, key=lambda event: event.index))
-    assert first.stop_reason == waited.stop_reason == "cancelled"
-    assert first.token_ids == alone(requests[0])[: len(first.token_ids)]
-    assert len(first.token_ids) < 60
-    assert whole.token_ids == alone(requests[1])
-    assert waited.token_ids == []
+            runs[event.index] = event.run
+    assert runs[0].stop_reason == runs[2].stop_reason == "cancelled"
+    assert runs[0].token_ids == alone(requests[0])[: len(runs[0].token_ids)]
+    assert len(runs[0].token_ids) < 60
+    assert runs[1].token_ids == alone(requests[1])
+    assert runs[2].token_ids == []
 
 
 # ---- the thread --------------------------------------------------------------------------------------------
@@ -472,11 +452,7 @@ def test_an_engine_that_is_dropped_leaves_no_thread_after_its_last_stream(
     assert finished(stream)[0].token_ids == alone(asked(0))
     assert threading.active_count() == before + 1
     del stream
-    for _ in range(1000):
-        if threading.active_count() == before:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the thread goes on")
+    wait_until(lambda: threading.active_count() == before)
 
 
 @pytest.mark.parametrize(

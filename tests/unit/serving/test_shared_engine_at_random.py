@@ -20,6 +20,7 @@ from specviz.schema.settings import Request
 from specviz.serving import policy
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
+from tests.support.waiting import wait_until
 
 THREADS, OPERATIONS = 8, 25
 FAULTS = (torch.OutOfMemoryError("none left"), RuntimeError("kernel fault"))
@@ -112,12 +113,7 @@ def test_at_random_every_caller_gets_one_end_and_nothing_is_left(faulty: ModelPa
     engine = SharedEngine(faulty, max_sequences=4, queue=6)
     found = ends([Caller(engine, number) for number in range(THREADS)])
     assert min(found[each] for each in ("finished", "closed", "dropped", "error", "busy")) > 0
-    for _ in range(1000):
-        engine.call(lambda: None)
-        if not (engine.statistics.running or engine.statistics.waiting):
-            break
-        time.sleep(0.01)
-    assert (engine.statistics.running, engine.statistics.waiting) == (0, 0)
+    wait_until(lambda: engine.call(lambda: not (engine.statistics.running or engine.statistics.waiting)))
     assert not engine._loop._batch.sequences
     assert engine.call(lambda: 5) == 5
     engine.close()

@@ -56,31 +56,20 @@ def test_it_is_active_where_the_space_says_so(monkeypatch: pytest.MonkeyPatch) -
     assert os.environ["SPECVIZ_GPU_RUNNER"] == "torch"
 
 
-def asked(tokens: int, characters: int, texts: int, parameters: int) -> int:
-    return zerogpu.seconds(
-        [Request(prompt="x" * characters, max_new_tokens=tokens)] * texts, parameters=parameters
-    )
-
-
-def lent(title: str) -> Exception:
-    """An error of ZeroGPU's."""
-    error = ValueError("not for the page")
-    vars(error).update(title=title, message="Come back in an hour.")
-    return error
-
-
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("title", "kind", "words"),
     [
-        (lent("ZeroGPU worker error"), EngineError, "ask for fewer tokens"),
-        (lent("ZeroGPU quota exceeded"), BusyError, "Come back in an hour"),
-        (lent("Error"), EngineError, "No GPU could be had"),
+        ("ZeroGPU worker error", EngineError, "fewer tokens"),
+        ("ZeroGPU quota exceeded", BusyError, "Come back in an hour"),
+        ("Error", EngineError, "No GPU could be had"),
     ],
 )
 def test_a_failure_on_a_gpu_is_a_sentence_after_what_was_written(
-    error: Exception, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+    title: str, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ZeroGPU's words about queues and quotas are passed on, other words are not."""
+    error = ValueError("not for the page")
+    vars(error).update(title=title, message="Come back in an hour.")
 
     def fails(*_: Any) -> Iterator[Any]:
         yield 0, "begun"
@@ -94,6 +83,10 @@ def test_a_failure_on_a_gpu_is_a_sentence_after_what_was_written(
 
 
 def test_more_work_gets_more_time_within_bounds() -> None:
+    def asked(tokens: int, characters: int, texts: int, parameters: int) -> int:
+        requests = [Request(prompt="x" * characters, max_new_tokens=tokens)] * texts
+        return zerogpu.seconds(requests, parameters=parameters)
+
     most, least = (512, 4000, 4, PAIRS["qwen2.5"].loaded_parameters), (16, 100, 1, 150_000_000)
     assert asked(*least) == zerogpu.LEAST
     assert asked(*most) == zerogpu.MOST
@@ -142,9 +135,9 @@ def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, 
             ends.append((event.run.stop_reason, 0 < len(event.run.tokens) < 400))
     assert (ends, rounds) == ([("cancelled", True)], 2)
     assert service.status()[0].finished == {"length": 3, "cancelled": 1}
-    with pytest.raises(PairError, match="no model pair of that name"):
+    with pytest.raises(PairError):
         list(service.lines("gpt2", request, stop))
-    with pytest.raises(RequestError, match="tokens; here it may have at most 3"):
+    with pytest.raises(RequestError, match=r"tokens.*\b3\b"):
         list(ZeroGpuService(Limits(max_prompt_tokens=3)).lines("embedded", request, stop))
     with pytest.raises(RequestError, match="no id of this pair"):  # the worker says so
         list(service.lines("embedded", Request(token_ids=[10**6]), threading.Event()))

@@ -109,7 +109,6 @@ def test_models_alone_by_definition() -> None:
     for setting, value in ((DRAFTER, 0.0), (VERIFIER, 1.0)):
         figures = _only(found, setting).figures
         assert (figures["rejection_rate"], figures["verifier_calls"]) == (_exactly(value), _exactly(value))
-    assert all(point.beats_both == "no" and not point.against_speed for point in found.points)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +166,13 @@ def test_equal_rejection_in_every_replicate() -> None:
     assert found.low < found.value < found.high
 
 
-@pytest.mark.parametrize(("temperature", "leniences"), [(0.0, (0.0, 0.5, 1.0)), (1.0, (0.0,))])
-def test_without_a_curve_there_is_no_comparison(temperature: float, leniences: tuple[float, ...]) -> None:
+def test_without_a_curve_there_is_no_comparison() -> None:
     """At temperature 0 lenience changes nothing for speed, and one lenience is no curve."""
-    settings = [Setting(temperature, "speed", a) for a in leniences]
-    settings.append(Setting(temperature, "cascade_chow", 0.5))
-    samples = [_sample(number, item) for number in range(len(settings)) for item in range(4)]
-    assert all(not point.against_speed for point in _results(settings, samples, 4).points)
+    for temperature, leniences in ((0.0, (0.0, 0.5, 1.0)), (1.0, (0.0,))):
+        settings = [Setting(temperature, "speed", a) for a in leniences]
+        settings.append(Setting(temperature, "cascade_chow", 0.5))
+        samples = [_sample(number, item) for number in range(len(settings)) for item in range(4)]
+        assert all(not point.against_speed for point in _results(settings, samples, 4).points)
 
 
 @pytest.mark.parametrize(

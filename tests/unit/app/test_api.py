@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
@@ -24,19 +23,11 @@ from tests.support.traces import make_trace, story_tokens
 class Script(Service):
     """A service without models: tells the same events to everyone, and keeps what it was asked and by whom."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.script: list[Event | Waiting] = []
-        self.asked: list[tuple[str, list[Request], Visitor]] = []
+    script: Iterable[Event | Waiting]
+    asked: list[tuple[str, list[Request], Visitor]]
 
     def events(
-        self,
-        key: str,
-        requests: Sequence[Request],
-        stop: threading.Event,
-        *_: Any,
-        visitor: Visitor,
-        **__: Any,
+        self, key: str, requests: Sequence[Request], *_: Any, visitor: Visitor, **__: Any
     ) -> Iterator[Event | Waiting]:
         self.asked.append((key, list(requests), visitor))
         yield from self.script
@@ -53,9 +44,8 @@ def offered() -> tuple[Script, gr.Blocks]:
 
 @pytest.fixture
 def service(offered: tuple[Script, gr.Blocks]) -> Script:
-    service, _ = offered
-    service.script, service.asked = [], []
-    return service
+    offered[0].script, offered[0].asked = [], []
+    return offered[0]
 
 
 @pytest.fixture
@@ -115,7 +105,7 @@ def test_an_argument_of_another_kind_is_named_with_its_help(endpoint: Callable, 
 
 def test_a_pane_that_is_wrong_is_named(service: Script, endpoint: Callable) -> None:
     """A client that sends four panes learns which one to mend; of a setting that all share it is told as of its own."""
-    for wrong in ({"method": "no"}, {"lenience": 9}, {"seed": 1}):
+    for wrong in ({"method": "no"}, {"lenience": 9}, {"rule": "(("}, {"seed": 1}):
         with pytest.raises(RequestError, match=r"^Pane 2: .*[.)]$"):
             list(endpoint("compare")("Hi", [{}, wrong]))
     with pytest.raises(RequestError, match=r"^Temperature is -1"):
@@ -155,7 +145,7 @@ def test_an_answer_tells_the_position_then_the_text_then_the_figures(
         growing.stop_reason = run.stop_reason
         yield Finished(0, growing)
 
-    service.script = script()  # type: ignore[assignment]
+    service.script = script()
     answers = list(endpoint("generate")("Hi", "speed"))
     assert [answer["loading"] for answer in answers[:2]] == ["Loading the models", None]
     assert [answer["queue_position"] for answer in answers[1:]] == [2, 1] + [None] * (len(answers) - 3)

@@ -1,27 +1,16 @@
-"""The page's look: link previews, and colours that can be read and told apart."""
+"""The page's look: colours that can be read and told apart."""
 
 from __future__ import annotations
 
 import itertools
-import re
 
 import pytest
 
 from specviz.app import marks
-from specviz.app.look import head
 from specviz.app.marks import colours, method_symbol, method_token
 from specviz.core.methods import METHODS
 
 MEANINGS = ("drafter", "verifier", "rejected", "target")
-
-
-@pytest.mark.parametrize("host", ["", "someone-specviz.hf.space"])
-def test_a_link_preview_has_a_whole_address_where_it_is_known(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPACE_HOST", host)
-    [image] = re.findall(r'<meta property="og:image" content="([^"]+)">', head())
-    assert image.startswith(f"https://{host}/gradio_api/file=" if host else "gradio_api/file=")
 
 
 def luminance(colour: str) -> float:

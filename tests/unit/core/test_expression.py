@@ -150,7 +150,7 @@ def test_a_method_is_one_row_of_the_registry(monkeypatch: pytest.MonkeyPatch) ->
     assert (mine.formula, mine.group, mine.score_label) == ("q₁(v) ≥ 0.2", "Your own", "q₁(v)")
     for bad, words in (
         (Method(name="speed", title="x", expression="q(v) > 0"), "already"),
-        (Method(name="no name", title="x", expression="q(v) > 0"), "is no name"),
+        (Method(name="no name", title="x", expression="q(v) > 0"), "not a valid method name"),
         (Method(name="none", title="x"), "exactly one"),
         (Method(name="out", title="x", expression="q(v) > 0", default_lenience=2), "outside the range"),
     ):

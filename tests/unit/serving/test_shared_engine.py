@@ -73,20 +73,6 @@ def shared(start: Start) -> SharedEngine:
     return start()
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of prompt tokens of each prefill pass."""
-    counts: list[int] = []
-    prefill = ModelRunner.read
-
-    def count(self: ModelRunner, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
-        counts.append(tokens.shape[1])
-        prefill(self, tokens, *args, **more)
-
-    monkeypatch.setattr(ModelRunner, "read", count)
-    return counts
-
-
 def asked(number: int, **more: Any) -> Request:
     """One of many different requests."""
     settings: dict[str, Any] = {
@@ -227,9 +213,16 @@ def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
 
 
 def test_prompts_that_begin_alike_are_read_once_and_no_text_changes(
-    alone: Alone, shared: SharedEngine, read: list[int]
+    alone: Alone, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 3, with prefix caches."""
+    read, prefill = list[int](), ModelRunner.read
+
+    def count(self: ModelRunner, tokens: torch.Tensor, *args: Any, **more: Any) -> None:
+        read.append(tokens.shape[1])
+        prefill(self, tokens, *args, **more)
+
+    monkeypatch.setattr(ModelRunner, "read", count)
     common = [40 + position % 30 for position in range(50)]
     prompts = [[*common, 5, 6, 7], [*common, 9, 8], common[:40], [3, *common]]
     requests = [asked(number, token_ids=ids, method="speed") for number, ids in enumerate(prompts)]
@@ -278,7 +271,7 @@ def test_a_request_without_a_slot_at_its_deadline_is_refused(start: Start) -> No
 
 
 def test_a_request_that_does_not_fit_is_refused_at_once(shared: SharedEngine) -> None:
-    with pytest.raises(RequestError, match="no id of this pair"):
+    with pytest.raises(RequestError):
         shared.stream(Request(token_ids=[10**6]))
     assert shared.statistics.waiting == shared.statistics.finished.total() == 0
 

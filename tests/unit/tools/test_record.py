@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
-from specviz.analysis.recorded_runs import (
-    INSPECTED,
-    RACERS,
-    Comparison,
-    RecordedPane,
-    read_recorded_runs,
-)
-from specviz.engine.engine import Engine
+from specviz.analysis.recorded_runs import Comparison, RecordedPane, read_recorded_runs
 from specviz.errors import EngineError, TraceError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
@@ -46,7 +39,7 @@ def _shelf(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_shelf")
 def test_the_command_records_all_of_them(
-    pair: ModelPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A comparison of a pair that SpecViz does not ship stays as it is."""
     folder, shelf = tmp_path / "runs", read_recorded_runs()
@@ -61,7 +54,6 @@ def test_the_command_records_all_of_them(
     assert [each.key for each in recorded.comparisons] == [*(each.key for each in shelf.comparisons), "other"]
     assert all(pane.seconds for each in recorded.comparisons[:-1] for pane in each.panes)
     assert recorded.verifier_only_seconds_per_token > 0
-    assert f"{len(shelf.runs)} runs" in capsys.readouterr().err
     monkeypatch.undo()
     for key in shelf.keys - {"drafter-only"}:
         former, run = shelf.load(key), recorded.load(key)
@@ -81,38 +73,21 @@ def test_nothing_is_written_if_a_recording_fails(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_request_of_a_run_makes_it_again(pair: ModelPair) -> None:
-    request = Request("Once", method="cascade_opt", lenience=0.3, draft_length=4, seed=5, max_new_tokens=12)
-    (run,) = Engine(pair).generate(request)
-    (again,) = Engine(pair).generate(recording.request_of(run))
-    assert again.continues is None
-    assert again.token_ids == run.token_ids
-
-
-def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="python -m specviz record"):
-        read_recorded_runs(tmp_path)
-
-
 @pytest.mark.usefixtures("_shelf")
 def test_the_race_has_the_runs_of_median_time(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """And refuses two different texts."""
-    served, serve, shelf = [], recording._serve, read_recorded_runs()
+    served, serve, shelf, spoilt = [], recording._serve, read_recorded_runs(), False
 
     def keep(pair: ModelPair, request: Request) -> Run:
-        served.append(run := serve(pair, request))
-        return run
+        other = replace(request, prompt="Else") if spoilt and request.method == "speed" else request
+        served.append(serve(pair, other))
+        return served[-1]
 
     monkeypatch.setattr(recording, "_REPETITIONS", 3)
     monkeypatch.setattr(recording, "_serve", keep)
     found = recording.record_race(shelf, pair, lambda _: None)
-    assert list(found) == [*RACERS, INSPECTED]
     for index, run in enumerate(found.values()):
         assert run.seconds == sorted(each.seconds for each in served[index::3])[1]
-
-    def spoil(pair: ModelPair, request: Request) -> Run:
-        return serve(pair, replace(request, prompt="Else") if request.method == "speed" else request)
-
-    monkeypatch.setattr(recording, "_serve", spoil)
-    with pytest.raises(EngineError, match="wrote different texts"):
+    spoilt = True
+    with pytest.raises(EngineError):
         recording.record_race(shelf, pair, lambda _: None)

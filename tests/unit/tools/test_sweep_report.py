@@ -31,18 +31,12 @@ def test_the_documents_are_the_reports_of_the_recorded_sweeps(folder: str, docum
         assert ElementTree.fromstring(drawn).tag.endswith("svg")
 
 
-def test_a_report_names_no_folder_and_what_was_not_timed_is_a_dash() -> None:
+def test_a_report_names_no_folder() -> None:
     """Of a file of questions it has the name."""
     recorded = open_recorded(ASSETS / "sweep")
     assert recorded is not None
-    points = [
-        replace(each, figures={name: each.figures[name] for name in ("accuracy", "rejection_rate")})
-        for each in recorded.at(0.5)
-    ]
     plan = replace(recorded.plan, prompts="/home/somebody/questions.jsonl")
-    text = report(replace(recorded, plan=plan, points=tuple(points), machine={}), {0.5: Path("../warm.svg")})
+    pictures = dict.fromkeys(recorded.temperatures, Path("picture.svg"))
+    text = report(replace(recorded, plan=plan, machine={}), pictures)
     assert "--prompts questions.jsonl" in text
     assert "somebody" not in text
-    assert "| Verifier only | 60 (54–\u206067) | 100 | – |" in text
-    assert "(../warm.svg)" in text
-    assert "served one at a time" not in text

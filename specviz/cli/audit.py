@@ -48,7 +48,7 @@ def audit(
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
     with interrupt() as stop, TemporaryDirectory() as temporary:
-        pair = pairs.prepare_pair(options.models or Path(temporary))
+        pair = pairs.prepare_pair(Path(options.models or temporary))
         found = auditing.audit(pair, options, progress, stop)
     text = auditing.markdown(found, options, about)
     if markdown:

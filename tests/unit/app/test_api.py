@@ -94,12 +94,12 @@ def test_a_wrong_value_is_refused_in_a_sentence_and_nothing_is_asked(
 
 
 @pytest.mark.parametrize("name", ["generate", "compare"])
-def test_an_argument_of_another_kind_is_named_with_its_help(endpoint: Callable, name: str) -> None:
-    """A client learns which argument to mend and what it takes."""
+def test_an_argument_of_another_kind_is_named(endpoint: Callable, name: str) -> None:
+    """A client learns which argument to mend."""
     valid = {"prompt": "Hi", "panes": [{}, {}]}
     known = {each.name: valid.get(each.name, each.default) for each in api.parameters_of(name)}
     for wrong in known:
-        with pytest.raises(RequestError, match=rf"\b{wrong}\b.*{re.escape(api.HELP[wrong])}"):
+        with pytest.raises(RequestError, match=rf"\b{wrong}\b"):
             list(endpoint(name)(*(known | {wrong: object()}).values()))
 
 

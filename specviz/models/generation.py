@@ -30,7 +30,7 @@ _UNSERVED: Mapping[str, Any] = {
 def read_generation_config(folder: Path) -> GenerationConfig:
     """The generation config of a checkpoint's folder, as `from_pretrained` gives it to the model.
 
-    Where generation_config.json is missing or damaged, it is made from config.json.
+    Derived from config.json where generation_config.json is missing or damaged.
     """
     try:
         return GenerationConfig.from_pretrained(str(folder), local_files_only=True)

@@ -216,10 +216,10 @@ def _class_and_size(model: PreTrainedModel) -> str:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Number of positions that a config's model can read with its cached keys staying valid.
+    """Number of positions that a config's model can read before LongRoPE, if it has that, voids cached keys.
 
     Raises:
-        PairError: its config does not say; the sentence calls the model `name`.
+        PairError: its config does not say; the message calls the model `name`.
     """
     from specviz.models.servable import exact_length  # brings torch
 

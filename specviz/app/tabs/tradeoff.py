@@ -39,7 +39,7 @@ def tradeoff_tab(
         buttons = run_buttons(PREFIX)
 
     def open_text(now: Live, starts: int, event: gr.EventData) -> list[Any]:
-        """Updates for Compare's settings, the selected tab, and the number that starts a run."""
+        """Updates that run the chosen text's settings in Compare: settings, view, tab and `go`."""
         return [*compare.updates(events.text(now, event)), gr.Tabs(selected="compare"), starts + 1]
 
     # A reader may click faster than answers come: the browser drops cards of other points and shows the sweep that was requested last.

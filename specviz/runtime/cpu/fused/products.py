@@ -411,7 +411,7 @@ def _quantise(b: Builder, kernel: Kernel, values: list[Value], at: Value) -> Non
 
 
 def unpacker(weights: Format) -> Any:
-    """numba function (w, lane, out, blocks) -> None: the weights, as float32, of output `lane` of the group of 16 at `w`."""
+    """numba function (w, lane, out, blocks) -> None: writes to `out` the float32 weights of output `lane` of the 16 at `w`."""
 
     def unpack(b: Builder, w: Value, lane: Value, out: Value, blocks: Value) -> None:
         loop = Loop(b, b.sdiv(blocks, I64(weights.turn)))

@@ -1,7 +1,7 @@
 """The stand-in hub's server: what huggingface_hub asks of HF_ENDPOINT, and the faults of a real hub.
 
 Speaks model info, listings, access checks, and files by HEAD and GET with etags, sizes and ranges. Weights are behind a redirect, as on the
-real hub, where they come from another host. Every request is noted in `asked`.
+real hub, where they come from another host.
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ class StandInHub:
         self._folder = folder
         self._lock = threading.Lock()
         self._planned: list[_Planned] = []
-        self.asked: list[tuple[str, str]] = []
-        """Method and path of every request."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
         self._server.hub = self  # type: ignore[attr-defined]
@@ -129,11 +127,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.hub  # type: ignore[attr-defined,no-any-return]
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: `StandInHub.asked` has it."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.hub.asked.append((self.command, path))
         with contextlib.suppress(ConnectionError):
             match path.strip("/").split("/"):
                 case ["cdn", owner, name, file]:

@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.clients import Clients
+from specviz.app.compression import CompressedPage
 from specviz.app.hosts import HostCheck, Hosts
 from specviz.app.refusals import path_of, refusal
 from specviz.compat import gradio as compat
@@ -82,6 +83,7 @@ def guarded(routes: Sequence[BaseRoute], hosts: Hosts) -> dict[str, Any]:
             Middleware(Clients),
             Middleware(Guard),
             Middleware(HostCheck, hosts),
+            Middleware(CompressedPage),
         ],
         "exception_handlers": {RequestValidationError: _unfit, 405: _not_allowed},
     }

@@ -63,6 +63,14 @@ def test_what_is_open_answers_and_what_is_not_needed_is_not_found(live: Live) ->
         assert live.send("POST", f"{API}/{path}", content=b"{}", headers=JSON).status_code == 404, path
 
 
+def test_the_page_is_compressed_for_whoever_takes_it(live: Live) -> None:
+    sizes = [
+        int(live.send("GET", "/", headers={"accept-encoding": kind}).headers.get("content-length", 10**7))
+        for kind in ("gzip", "identity")
+    ]
+    assert sizes[0] < sizes[1] / 4
+
+
 def test_a_body_that_an_address_does_not_take_is_a_4xx(live: Live) -> None:
     """No body makes an address answer 5xx, and none is repeated in the answer."""
     for path in POSTS:

@@ -1,0 +1,20 @@
+"""Compresses the page: 1.5 MB of HTML, which gradio sends as it is."""
+
+from __future__ import annotations
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specviz.app.refusals import path_of
+
+
+class CompressedPage:
+    """ASGI middleware: starlette's compression for "/" alone, since other answers are small, streams, or compressed already."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._compressed = app, GZipMiddleware(app, compresslevel=5)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        is_page = scope["type"] == "http" and path_of(scope) == "/"
+        await (self._compressed if is_page else self._app)(scope, receive, send)

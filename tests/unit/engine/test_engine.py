@@ -18,10 +18,12 @@ from specviz.core.sampling import distribution
 from specviz.engine.batch import Batch
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Started
+from specviz.engine.pair import load_pair
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, RequestError
 from specviz.models.decoding import TokenLabels
 from specviz.models.pair import ModelPair
+from specviz.models.registry import HubSource, PairSpec
 from specviz.runtime import model_runner
 from specviz.runtime.pass_times import PassTimes
 from specviz.runtime.prefix_cache import SHORTEST
@@ -490,3 +492,32 @@ def test_a_gpus_memory_bounds_how_many_are_admitted(engine: Engine, monkeypatch:
     assert set(counts) == {1, 2, 3, 4}, "one is admitted into an empty batch, whatever the memory"
     batch.sequences = waiting[:1]
     assert (admitted(0), admitted(1 << 40)) == (0, 4)
+
+
+def test_sequences_that_cannot_join_leave_no_slot_behind(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = TokenLabels(engine.pair.tokenizer)
+    batches = []
+    for _ in range(2):
+        batches.append(Batch(engine.pair, apart=True))
+        for _ in batches[-1].read([Sequence(0, Request(prompt="hello"), engine.pair, labels)]):
+            pass
+    batch, other = batches
+
+    def fail(_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(batch._verifier, "merge", fail)
+    with pytest.raises(MemoryError):
+        batch.take(other)
+    assert [len(each.owners) for each in (batch._drafter, batch._verifier)] == [1, 1]
+    assert batch.step()
+
+
+def test_a_pair_of_two_folders_is_loaded_and_writes(tmp_path: Path) -> None:
+    tiny_pair("llama", tmp_path)
+    small, large = (HubSource(str(tmp_path / each)) for each in ("drafter", "verifier"))
+    spec = PairSpec("mine", "Mine", small, large, "Small", "Large", 0, 0, "")
+    runs = load_pair(spec, "cpu", "float64").generate(["hello", "world"], max_new_tokens=3)
+    assert [len(run.token_ids) for run in runs] == [3, 3]

@@ -62,3 +62,8 @@ def test_an_infinite_threshold_decides_and_can_be_recorded(rule: str, is_trusted
     run = pair.generate("hello", method="own_rule", rule=rule, lenience=0, max_new_tokens=12)
     assert {token.rule.trusted for token in run.tokens if token.rule} == {is_trusted}
     assert "".join(run.lines())
+
+
+def test_one_token_must_be_left_to_write_with(pair: Pair) -> None:
+    with pytest.raises(RequestError, match="forbidden"):
+        pair.generate("hello", forbidden_tokens=list(range(pair.vocabulary_size)))

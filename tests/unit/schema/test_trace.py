@@ -153,6 +153,12 @@ def what_if(**values) -> list[str]:
         ([], "not a SpecViz trace"),
         (["[" * 100_000], "Line 1"),
         (["[1, 2]"], "Line 1"),
+        (['{"type": "run", "schema": "other"}'], "not a SpecViz trace"),
+        (change(0, prompt="a\ud800"), "half a character"),
+        (
+            change(0, continues={"prompt": "p", "text": "", "tokens": 9, "chosen": None, "chosen_text": ""}),
+            "more tokens",
+        ),
         (change(0, version=99), "99"),
         (without("draft_length"), "'draft_length'"),
         (lines()[:-1], "truncated"),
@@ -169,6 +175,12 @@ def what_if(**values) -> list[str]:
 def test_a_foreign_truncated_or_damaged_trace_is_refused(damaged: list[str], words: str) -> None:
     with pytest.raises(TraceError, match=words):
         parse_trace(damaged)
+
+
+def test_a_trace_too_long_to_be_drawn_is_refused() -> None:
+    assert parse_trace(lines(), most=9).token_ids == run().token_ids
+    with pytest.raises(TraceError, match="too long"):
+        parse_trace(lines(), most=8)
 
 
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:

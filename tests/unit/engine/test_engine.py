@@ -16,6 +16,7 @@ from specviz.core.reference import Decision, NextLogits
 from specviz.core.reference import generate as plainly
 from specviz.core.sampling import distribution
 from specviz.engine.batch import Batch
+from specviz.engine.draft import Drafted
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Started
 from specviz.engine.pair import load_pair
@@ -521,3 +522,27 @@ def test_a_pair_of_two_folders_is_loaded_and_writes(tmp_path: Path) -> None:
     spec = PairSpec("mine", "Mine", small, large, "Small", "Large", 0, 0, "")
     runs = load_pair(spec, "cpu", "float64").generate(["hello", "world"], max_new_tokens=3)
     assert [len(run.token_ids) for run in runs] == [3, 3]
+
+
+def test_a_stop_while_the_prompt_is_read_ends_the_run(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    monkeypatch.setattr(model_runner.ModelRunner, "read", lambda *_, **__: stop.set())
+    [run] = engine.generate(Request(prompt=PROMPT), stop=stop)
+    assert (run.stop_reason, run.token_ids) == ("cancelled", [])
+
+
+def test_captured_passes_are_freed_where_there_are_any(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not Batch(engine.pair).free_captures()
+    monkeypatch.setattr(type(engine.pair.verifier_model), "free_memory", lambda _: True)
+    assert Batch(engine.pair).free_captures()
+
+
+def test_drafts_move_to_another_device_whole() -> None:
+    numbers = torch.zeros(1, 2)
+    moved = Drafted([1], numbers, numbers, numbers, None).to(torch.device("meta"))
+    assert moved.lengths == [1]
+    assert {moved.counts.device, moved.tokens.device, moved.q.device} == {torch.device("meta")}

@@ -37,7 +37,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    """The values in a file of JSON lines, without a truncated line; none if there is no file."""
+    """The values in a file of JSON lines, none if there is no file. Unreadable lines and an unfinished last line are skipped."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

@@ -57,7 +57,7 @@ class RecordedPane:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A recorded comparison. Of all that can change a text, its runs differ only in method, lenience or pair."""
+    """A recorded comparison. Its runs share all that can change a text, except method, lenience and pair."""
 
     key: str
     title: str

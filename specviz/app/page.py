@@ -86,7 +86,7 @@ def host(for_class: bool) -> str:
 
 
 def launch(page: gr.Blocks, service: Service, classroom: Classroom | None = None, **more: Any) -> Any:
-    """Serve the page, its health, the OpenAI-compatible API and the routes of a class, on `host()` and PORT.
+    """Serve the page, its health, the OpenAI-compatible API and a classroom's routes, on `host()` and PORT.
 
     Returns when the server ends, or at once with `prevent_thread_lock`. `more` overrides options of gradio's `launch`.
     """

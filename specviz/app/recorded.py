@@ -57,7 +57,7 @@ def opened_value(run: Run) -> str:
 
 
 def opened_run(packed: Any, limit: int) -> Run:
-    """The run of a visitor's file, packed by `static/page/open_trace.js`: gzip in base64, or None if the file is too large.
+    """The run of a visitor's file. `packed` is from `static/page/open_trace.js`: gzip in base64; None if the file was too large.
 
     Raises:
         TraceError: it is larger than `limit` bytes or `MAX_PACKED`, not text, or not a trace that can be shown.

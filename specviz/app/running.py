@@ -77,7 +77,7 @@ class Stops:
 
     @contextmanager
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
-        """The flag of a new run of the session. The run before it is dropped."""
+        """The flag of a new run of the session. A run that still goes on, as after a reload, is dropped."""
         key, flag = request.session_hash or "", StopFlag(name)
         if before := self._flags.get(key):
             self.drop(request)
@@ -143,7 +143,7 @@ def wire_run(
             yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
             asked = {name: values[component] for name, component in inputs.items()}
             for value in run(flag, report, visitor_of(request), asked):
-                # At the end an empty update, since gradio repeats the last one when the run ends.
+                # A dropped run ends with an empty update: gradio repeats the last one at the end.
                 yield {view: gr.skip() if flag.is_dropped else value}
                 if flag.is_dropped:
                     return

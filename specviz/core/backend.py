@@ -1,7 +1,7 @@
 """A backend: the operations over the vocabulary that decoding needs: softmax, draws, largest values and sums.
 
 `Backend` defines them in torch, on any device and in any precision; `compiled` does the same faster in float32 on a CPU. A pair's
-backend is chosen when the pair is loaded. Every row's result depends on that row alone (laws 2 and 3). Knows no method and no model.
+backend is chosen when it is first used. Every row's result depends on that row alone (laws 2 and 3). Knows no method and no model.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ OWN_RULE = "own_rule"
 
 _BASELINES, _SPECULATIVE = "Baselines", "Speculative decoding"
 _DEFERRAL, _TOKEN = "Deferral rules, for the drafter as a whole", "Token rules, for each token by itself"
-_SINCE, _ENGINES = "Since the paper", "In other engines"
-GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, _SINCE, _ENGINES, OWN)
-"""The groups of methods, in the order they are shown: the paper's, those published since, what other engines run, and your own."""
+_SINCE, _ALSO = "Since the paper", "Also lossless"
+GROUPS = (_BASELINES, _SPECULATIVE, _DEFERRAL, _TOKEN, _SINCE, _ALSO, OWN)
+"""The groups of methods, in the order they are shown: the paper's, those published since, further lossless ones, and your own."""
 
 _PAPER = (
     Method(
@@ -95,7 +95,7 @@ _PAPER = (
         label="OPT: trust the drafter where that saves rejections",
         group=_DEFERRAL,
         expression="max q1 >= max p1 - a * TV",
-        sentence="Like Diff, with an allowance that grows with TV(q, p): the rejection rate that trusting the drafter saves.",
+        sentence="Like Diff, but the allowance is α times TV(q, p), the rejection rate that trusting the drafter saves.",
         lenience_range=(-math.inf, math.inf),
         offered_range=(-5.0, 5.0),
         default_lenience=0.3,
@@ -152,7 +152,7 @@ _SINCE_THE_PAPER = (
         group=_SINCE,
         formula="π = (1 − α)·p + α·q",
         ratio="((1 - a) * p(v) + a * q(v)) / q(v)",
-        sentence="Decodes losslessly towards a fixed mixture of the two models: no target at the same total variation from the verifier accepts more.",
+        sentence="Decodes losslessly towards a fixed mixture of the two models: no target as near to the verifier in total variation lets more drafts be accepted.",
         offered_range=(0.0, 1.0),
         default_lenience=0.3,
         strict_end="0: lossless",
@@ -167,7 +167,7 @@ _SINCE_THE_PAPER = (
         formula="accept with min(1, h(v) / q(v)), h = min(1, p + √(2α·p·(1 − p)))",
         ratio="min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v)))) / q(v)",
         share="max(1e-30, (1 - min(1, p(v) + sqrt(2 * a * p(v) * (1 - p(v))))) / max(1e-30, 1 - p(v)))",
-        sentence="Raises the verifier's probability of whatever is proposed as far as a divergence of α allows, and lowers all others to make room: the target depends on the proposal.",
+        sentence="Raises the verifier's probability of whatever is proposed, by more the larger α is, and lowers all others to make room: the target depends on the proposal.",
         lenience_range=(0.0, math.inf),
         offered_range=(0.0, 2.0),
         default_lenience=0.5,
@@ -231,12 +231,12 @@ _SINCE_THE_PAPER = (
     ),
 )
 
-_IN_ENGINES = (
+_ALSO_LOSSLESS = (
     Method(
         name="sampler_match",
         title="Sampler match",
         label="Sampler match: keep what the verifier draws itself",
-        group=_ENGINES,
+        group=_ALSO,
         formula="accept v where the verifier’s own draw from p is v",
         ratio="p(v)",
         matches=True,
@@ -247,29 +247,29 @@ _IN_ENGINES = (
         name="gumbel_coupling",
         title="Gumbel coupling",
         label="Gumbel coupling: both models draw with the same noise",
-        group=_ENGINES,
+        group=_ALSO,
         formula="accept v where argmax p·e^G is v too, v = argmax q·e^G",
         matches=True,
         shares_noise=True,
-        sentence="Both models draw with the same noise, and a draft token is kept where the verifier draws it too. Lossless, and the seed alone fixes the text: another drafter writes the same one. It keeps nearly as many drafts as speculative decoding.",
+        sentence="Both models draw with the same noise, and a draft token is kept where the verifier draws it too. Lossless, and the seed alone fixes the text: it is the same with any drafter. It keeps nearly as many drafts as speculative decoding.",
         source="drafter-invariant speculative decoding: Daliri, Musco and Suresh 2025, arXiv 2408.07978",
     ),
     Method(
         name="greedy_drafts",
         title="Greedy drafts",
         label="Greedy drafts: the drafter proposes its favourite",
-        group=_ENGINES,
+        group=_ALSO,
         formula="accept the drafter’s favourite v with probability p(v)",
         ratio="p(v) / q(v)",
         greedy_drafts=True,
-        sentence="Speculative decoding of the drafter’s most probable token at every temperature. Lossless, and the drafter’s probabilities are not needed; a token that the verifier finds unlikely is seldom kept.",
+        sentence="Speculative decoding whose drafter always proposes its most probable token, at every temperature. Lossless, and the drafter’s probabilities are not needed; a token that the verifier finds unlikely is seldom kept.",
         source='vLLM’s default: `draft_sample_method` "greedy"',
     ),
     Method(
         name="lossless_min_p",
         title="Lossless min-p",
         label="Lossless min-p: cut off what the verifier finds unlikely",
-        group=_ENGINES,
+        group=_ALSO,
         formula="π = p without the tokens below (1 − α)·max p",
         ratio="p(v) / q(v)",
         truncates=True,
@@ -285,7 +285,7 @@ _IN_ENGINES = (
 _OWN_RULE = Method(
     name=OWN_RULE,
     title="Your own rule",
-    label="Your own rule: write when a token is trusted",
+    label="Your own rule: say which tokens to trust",
     group=OWN,
     expression="p1(v) >= (1 - a) * max p1 and H(p1) > 0.5",
     sentence="Trusts each proposed token for which your rule holds. Every rule defines a distribution π, and the text is drawn exactly from it.",
@@ -298,7 +298,7 @@ _OWN_RULE = Method(
 )
 
 _METHODS: dict[str, Method] = {
-    method.name: method for method in (*_PAPER, *_SINCE_THE_PAPER, *_IN_ENGINES, _OWN_RULE)
+    method.name: method for method in (*_PAPER, *_SINCE_THE_PAPER, *_ALSO_LOSSLESS, _OWN_RULE)
 }
 METHODS: MappingProxyType[str, Method] = MappingProxyType(_METHODS)
 """All methods by name, in the order they are shown: group by group."""

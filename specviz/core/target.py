@@ -66,8 +66,8 @@ class Target:
 
     A deferral rule emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it: accept v with min(1, pi(v)/q(v)),
     otherwise draw from the residual max(0, pi - q), normalised.
-    Other methods accept by a ratio of their own and draw from max(0, share·p - q): pi is the result. Values of single tokens
-    need no pass over the vocabulary, except for pi of a ratio that is not lossless.
+    Methods with a `ratio` accept by it and draw from max(0, share·p - q): pi is the result. Values of single tokens need no pass over the
+    vocabulary, except pi where a ratio is not lossless.
     """
 
     method: Method
@@ -158,9 +158,9 @@ class Target:
     def _residuals(self) -> tuple[Tensor, Tensor, Tensor]:
         """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, weighted and summed.
 
-        Tokens with the same share have the same residual, so shares are sorted: a token v has mass in the residuals of all shares
-        above q(v)/p(v). Summed over those, its mass is p(v)·Σ share·rate - q(v)·Σ rate, where the rate of a share is the probability
-        that its token is rejected, divided by the mass of its residual.
+        Shares are sorted, since a token v has mass in the residuals of all shares above q(v)/p(v). Summed over those, its mass is
+        p(v)·Σ share·rate - q(v)·Σ rate, where the rate of a share is the probability that its token is rejected, divided by the mass of
+        its residual.
 
         Returns:
             The shares, ascending, float64 [..., n]; sums of share·rate and of rate from each share to the last, then 0: float64 [..., n + 1].
@@ -191,7 +191,7 @@ class Target:
     # ---- the residual
 
     def _mixture(self, rejected: Tensor | None) -> Tensor:
-        """The m [..., V] such that max(0, m - q) is the residual of `rejected` [...]."""
+        """The weights w [..., V] such that max(0, w - q) is the residual of `rejected` [...]."""
         q, p = self.distributions.q, self.distributions.p
         if self.deferral is not None:
             return mixture(q, p, *self.deferral)
@@ -202,7 +202,7 @@ class Target:
     def residual(self, rejected: Tensor | None = None) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
 
-        Without `rejected`, which is required if the method `matches`, the average over all rejections: they differ only if it has a share.
+        Without `rejected` (required if the method `matches`), the average over all rejections, which differ only if the method has a share.
         For a method that runs one model alone, that model's distribution.
         """
         if not (self.method.drafts and self.method.verifies):
@@ -272,7 +272,7 @@ class Target:
     ) -> Tensor:
         """Uniforms [B, K] of a method that `matches`: below `acceptance` exactly for accepted tokens.
 
-        `accepted` [B]: how many were accepted. Without noise, (`uniform` − CDF of p before the token) mod 1.
+        `accepted` [B] is their number. Without noise, a uniform is (`uniform` − CDF of p before the token) mod 1.
         """
         if noise is not None:
             result = self._coupling.uniforms(tokens, noise)
@@ -325,7 +325,7 @@ _LOSSLESS = parse_number("p(v) / q(v)"), at_lenience(METHODS[LOSSLESS].trees["ra
 
 @lru_cache(1024)
 def accepts_losslessly(ratio: str, lenience: float) -> bool:
-    """Whether a ratio is p(v) / q(v) at a lenience. Recording it then takes no pass over the vocabulary."""
+    """Whether a ratio is p(v) / q(v) at a lenience. Recording pi then takes no pass over the vocabulary."""
     return at_lenience(parse_number(ratio), lenience) in _LOSSLESS
 
 

@@ -1,9 +1,8 @@
 """One round of a batch: draft, verify, accept and resample on the device; then read the decisions on the host.
 
-The paper's algorithm 4 for many sequences at once. The verifier reads each sequence's last token and all its draft tokens except the
-K-th, which gives p at all K positions. Every position has its own uniforms, so there is no bonus token: the K-th draft token is examined
-like the others. The host queues work and waits for the device once, at the end. Knows two model runners; changes no sequence and ends
-no run.
+The paper's algorithm 4 for many sequences at once. The verifier reads each sequence's last token and first K − 1 draft tokens, which
+gives p at all K positions. It does not read the K-th draft token, so there is no p for a bonus token: the K-th is examined like the others.
+The host queues work and waits for the device once, at the end. Knows the two models' runners; changes no sequence and ends no run.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from specviz.runtime.cpu.threads import budget, limited_to
 from specviz.runtime.runner import Runner
 
 _MANY_NUMBERS = 1 << 22
-"""From this many numbers in a round's distributions on, torch uses more than one thread."""
+"""With this many numbers in its distributions, a round uses several threads."""
 
 
 def run_round(
@@ -146,7 +145,7 @@ def accept(
 
 
 class _Stopwatch:
-    """Measures the total time, and that between marks by the device's clock if it is a GPU."""
+    """Measures the time in total and between marks, the latter by a GPU's own clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.errors import PairError, quoted
 
-if TYPE_CHECKING:  # importing them takes seconds, and an unknown pair is refused without
+if TYPE_CHECKING:  # importing them takes seconds; refusing an unknown pair needs none
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -114,8 +114,8 @@ def pair_from_models(
         drafter: on the same kind of device as the verifier.
         verifier: the larger model, which scores the draft tokens.
         tokenizer: the verifier's.
-        drafter_tokenizer: the drafter's, where it came with its own; it must split every text as `tokenizer` does, and may
-            lack ids or have further ones.
+        drafter_tokenizer: the drafter's own, if it has one. It must split every text as `tokenizer` does, but may lack ids or have
+            further ones.
         key, title, drafter_name, verifier_name: as in `ModelPair`; a model's name is its class and size by default.
 
     Raises:
@@ -152,7 +152,7 @@ def make_pair(
     drafter_tokenizer: PreTrainedTokenizerBase | None = None,
     **names: str,
 ) -> ModelPair:
-    """`pair_from_models` for models that any runner runs; `names` are the strings among the fields of a `ModelPair`."""
+    """`pair_from_models` for models of whatever runner; `names` are the strings among the fields of a `ModelPair`."""
     from specviz.models.generation import check_is_served, end_ids
 
     small, large = names["drafter_name"], names["verifier_name"]
@@ -216,7 +216,7 @@ def _class_and_size(model: PreTrainedModel) -> str:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Number of positions that a config's model can read before LongRoPE, if it has that, voids cached keys.
+    """Number of positions that a config's model can read; with LongRoPE, up to where that voids cached keys.
 
     Raises:
         PairError: its config does not say; the message calls the model `name`.

@@ -27,7 +27,7 @@ Curve = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Seconds of forward passes, as measured."""
+    """Seconds of forward passes, measured and interpolated."""
 
     drafter: Curve
     verifier: Curve

@@ -137,7 +137,7 @@ class EngineLoop:
         return _Prefill(sequences, batch, batch.read(sequences), batch.passes(sequences))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Prefill one chunk. After the last one the sequences join the batch; if its steps are long, after a first step of their own."""
+        """Prefill one chunk. After the last one the sequences join the batch; if its steps are long, they first step alone."""
         try:
             for _ in prefill.passes:
                 prefill.passes_left -= 1

@@ -37,8 +37,8 @@ class Claim:
         headline: one sentence without intervals, or the reason why there is none.
         doubt: how sure the headline is, and whether a cascade beats both models; "" without a finding.
         curves: the methods to show first, most important first, at most `CURVES`.
-        shown: the setting that the headline is about. Without a finding: lossless decoding, or any setting.
-        is_named: whether the headline is about `shown` alone.
+        shown: the setting of the headline; where it names none, lossless decoding or any setting.
+        is_named: whether the headline is about one setting.
     """
 
     headline: str
@@ -217,7 +217,7 @@ def margin(found: Estimate) -> int:
 
 
 def of_hundred(share: float) -> int:
-    """A share in whole hundredths, halves up, as `static/figure_view/` rounds too."""
+    """A share in whole hundredths, halves up."""
     return math.floor(round(100 * share, 6) + 0.5)
 
 

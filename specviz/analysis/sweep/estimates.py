@@ -146,7 +146,7 @@ def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str,
     if method.has_rule:
         if verifier is not None and drafter is not None:
             found["beats_both"] = _ahead(own["accuracy"] - accuracy[:, [verifier, drafter]].max(axis=1))
-        if temperature > 0:  # at temperature 0 their leniences change nothing
+        if temperature > 0:  # at 0 neither reference depends on its lenience
             for side, name, other in (
                 ("against_speed", "speed", _on_curve),
                 ("against_min_p", "lossless_min_p", _best),
@@ -173,7 +173,7 @@ def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[st
     """The compared figures of a curve at the rejection rate of `own`; none if the curve does not reach that rate.
 
     If it does not reach the rate in one replicate, its nearer end is used there. Leaving such replicates out would favour
-    those in which the two are similar.
+    those in which the rates are similar.
     """
     rate, rates = own["rejection_rate"], curve["rejection_rate"]
     ends = rates[0].min(initial=np.inf), rates[0].max(initial=-np.inf)

@@ -106,7 +106,7 @@ class SweepFolder:
             append_json_line(self.folder / f"part-{rank}.jsonl", [*unit, samples])
 
     def finish(self, results: Results) -> None:
-        """Write the results and their texts, and remove the processes' files.
+        """Write the results and their texts, and remove the files `part-*.jsonl`.
 
         Raises:
             SpecvizError: they cannot be written. No finished unit is lost.

@@ -61,7 +61,7 @@ class Question:
         prompt: what a user would type.
         clause: the question in lower case, for use within a longer one; "" if it has none.
         answer: the parts, one after another.
-        right: texts of which a right answer contains at least one.
+        right: an answer is right if it contains one of these texts.
     """
 
     skill: str

@@ -81,7 +81,7 @@ class LoadTest:
             SpecvizError: locust is not installed.
         """
         if find_spec("locust") is None:
-            raise SpecvizError("A load test needs locust: pip install 'specviz[loadtest]'.")
+            raise SpecvizError("A load test needs locust: pip install locust.")
         options = {
             "--locustfile": Path(__file__).with_name("locustfiles") / "users.py",
             "--host": self.address,

@@ -18,8 +18,8 @@ from specviz.wording import joined
 
 _NAMED = "{title} (α\u00a0=\u00a0{alpha})"
 _BESIDE = {
-    "against_speed": "At the same rejection rate as lenient speculative decoding",
-    "against_min_p": "Beside the best lossless min-p that rejects no more drafts, or beside all of them where none does",
+    "against_speed": "Against lenient speculative decoding at the same rejection rate, where it reaches that rate",
+    "against_min_p": "Against the most accurate lossless min-p that rejects no more drafts (the most accurate of all, if none does)",
 }
 
 

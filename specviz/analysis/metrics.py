@@ -114,15 +114,21 @@ def short_names(runs: Sequence[Run]) -> list[str]:
 
 
 def shares_coins(run: Run) -> bool:
-    """Whether only the rule can make the run differ from others. `verifier_only` above temperature 0 uses its uniforms in another way."""
-    return run.temperature == 0 or run.method != BASELINE
+    """Whether only the rule can make the run differ from others. Above temperature 0, `verifier_only` and methods with shared noise use their
+    uniforms in another way.
+    """
+    return run.temperature == 0 or not (run.method == BASELINE or get_method(run.method).shares_noise)
 
 
 def headline(runs: Sequence[Run]) -> Sentence:
     """A few sentences about what several runs of one prompt show. They name each run."""
     names = dict(zip(map(id, runs), short_names(runs), strict=True))
-    leader, *others = [run for run in runs if shares_coins(run)] or [runs[0]]
-    found = [(run, first_divergence(leader, run)) for run in others]
+    alike = [run for run in runs if shares_coins(run)]
+    alike = alike or [run for run in runs if run.method == runs[0].method]
+    leader = alike[0]
+    comparable = set(map(id, alike))
+    found = [(run, first_divergence(leader, run)) for run in runs if run is not leader]
+    found = [(run, parting) for run, parting in found if parting is None or id(run) in comparable]
     same = [leader, *(run for run, parting in found if parting is None)]
     parted = [(run, parting) for run, parting in found if parting is not None]
     said: Sentence = []
@@ -133,13 +139,18 @@ def headline(runs: Sequence[Run]) -> Sentence:
     parted.sort(key=lambda each: each[1].index)
     for place, (run, parting) in enumerate(parted):
         said += _parting(parting, names[id(leader)], names[id(run)], place == 0 and len(same) == 1, place > 0)
-    apart = [names[id(run)] for run in runs if run is not leader and run not in others]
-    if apart and any(run.method == LOSSLESS and not run.lenience for run in runs):
-        said.append(
-            "Lossless has the distribution of Verifier only; it has the same words only at temperature 0."
-        )
-    elif apart:
-        said.append(f"{joined(apart)} uses the coins otherwise, so its words differ whatever the rule.")
+    compared = {id(leader), *(id(run) for run, _ in found)}
+    apart = [run for run in runs if id(run) not in compared]
+    if any(run.method == LOSSLESS and not run.lenience for run in runs):
+        if any(run.method == BASELINE for run in apart):
+            said.append(
+                "Lossless has the distribution of Verifier only; it has the same words only at temperature 0. "
+            )
+        apart = [run for run in apart if run.method != BASELINE]
+    if apart:
+        verb, whose = ("uses", "its") if len(apart) == 1 else ("use", "their")
+        who = joined([names[id(run)] for run in apart])
+        said.append(f"{who} {verb} the coins otherwise, so {whose} words differ whatever the rule.")
     return said
 
 
@@ -184,7 +195,7 @@ def _row(leader: Run, run: Run, reference: Run | None) -> dict[str, Any]:
         **{name: metrics[name] for name in _COMPARED},
         "verifier_calls": run.verifier_calls,
         "verdict": own or verdict(run, reference) if reference and run.temperature == 0 else None,
-        "shares_coins": shares_coins(leader) and shares_coins(run),
+        "shares_coins": parting is None or (shares_coins(leader) and shares_coins(run)),
         "parts_at": parting.index if parting else None,
         "parting": explain(parting, leader, run) if parting else None,
     }

@@ -96,6 +96,8 @@ def split_cost(rounds: Iterable[tuple[int, float]], draft: float) -> tuple[float
             return float(check), float(rest)
         if check < 0:
             return 0.0, max(0.0, float(left.mean()))
+    if not further.any():  # K = 1 alone
+        return 0.0, max(0.0, float(left.mean()))
     return max(0.0, float(left @ further / (further @ further))), 0.0
 
 

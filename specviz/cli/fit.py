@@ -11,7 +11,7 @@ import typer
 
 from specviz.cli.options import Device, Dtype, choices, option
 from specviz.cli.terminal import interrupt, print_table
-from specviz.errors import PairError
+from specviz.errors import EngineError, PairError
 from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
@@ -40,6 +40,7 @@ def fit(
     """Say whether drafting pays here: acceptance, costs and speed-ups of one or several drafters for a verifier."""
     from specviz.models import loading  # slow to import, as is the rest
     from specviz.models.placement import find_device
+    from specviz.models.registry import PairSpec
     from specviz.tools.fit import report
     from specviz.tools.fit.candidates import candidates
     from specviz.tools.fit.measuring import Fit, FitOptions
@@ -59,19 +60,21 @@ def fit(
     results: list[report.Result] = []
     progress = TerminalProgress(sys.stderr)
     with interrupt() as stop:
-        for spec in specs:
-            try:
-                pair = loading.load_pair(spec, device=device, dtype=dtype, progress=progress)
-            except PairError as error:
-                if len(specs) == 1:
-                    raise
-                notes.append(f"{spec.drafter_name} was left out. {error}")
-                continue
+
+        def measure(spec: PairSpec) -> report.Result:
+            pair = loading.load_pair(spec, device=device, dtype=dtype, progress=progress)
             gc.freeze()  # as the server does: garbage collection skips everything loaded so far
             measured = Fit(pair, options, items, progress, stop)
             measured.measure()
-            results.append(report.result(measured))
-            del pair, measured
+            return report.result(measured)
+
+        for spec in specs:
+            try:
+                results.append(measure(spec))
+            except (PairError, EngineError) as error:
+                if len(specs) == 1:
+                    raise
+                notes.append(f"{spec.drafter_name} was left out. {error}")
             gc.unfreeze()
             loading.release_memory()
     progress(1.0, "Measured")

@@ -28,7 +28,7 @@ from specviz.errors import RequestError, SpecvizError
 from specviz.files import write_whole
 from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
-from specviz.runtime.cpu.threads import set_budget
+from specviz.runtime.cpu.threads import budget, set_budget
 from specviz.tools.machine import describe_machine, describe_processor, versions
 from specviz.tools.sweep.picture import picture
 from specviz.tools.sweep.report import markdown as sweep_report
@@ -58,7 +58,7 @@ class SweepJob:
         count = self._state.num_processes
         self._device = device if device != "auto" or count == 1 else str(self._state.device)
         if count > 1 and self._state.device.type == "cpu":
-            set_budget(max(1, (os.cpu_count() or 1) // count))
+            set_budget(max(1, budget() // count))
         self.is_main: bool = self._state.is_main_process
         self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
 
@@ -162,7 +162,8 @@ def report(results: Results, pictures: Mapping[float, Path]) -> str:
     source = Path(plan.prompts).name
     if "prompts" in chosen:
         chosen["prompts"] = source
-    return sweep_report(results, pictures, command=command_line("sweep", chosen), source=source)
+    command = command_line("sweep", {"out": "DIR"} | chosen)
+    return sweep_report(results, pictures, command=command, source=source)
 
 
 def table(results: Results) -> list[tuple[str, ...]]:

@@ -5,6 +5,7 @@ Checks that texts and pictures fit together. Knows neither where lessons lie nor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -173,11 +174,16 @@ def read_words(folders: list[Path]) -> dict[str, dict[str, str]]:
 def _read_yaml(path: Path, name: str, kind: type) -> Any:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        json.dumps(found, allow_nan=False)  # no dates and no infinity: the browser gets it as JSON
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise LessonError(f"{name}, line {line}: this is not plain YAML ({error.problem}).") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise LessonError(f"{name}: this file is missing, or no UTF-8 text.") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LessonError(
+            f"{name}: it may hold texts, numbers, lists and names with values alone."
+        ) from error
     if not isinstance(found, kind):
         form = "a list, one picture a step" if kind is list else "names with texts"
         raise LessonError(f"{name}: there must be {form}.")

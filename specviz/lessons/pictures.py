@@ -112,7 +112,7 @@ def draw(kind: str, fields: Mapping[str, Any], shelf: Shelf) -> Picture:
     given: dict[str, Any] = {"shelf": shelf} if known.pop("shelf", None) else {}
     for name, value in fields.items():
         _one_of(f"a field of {kind}", name, known)
-        is_run = known[name].annotation is Run
+        is_run = known[name].annotation in (Run, Run | None)
         wanted = str if is_run else known[name].annotation
         if not isinstance(value, int | float if wanted is float else wanted):
             raise LessonError(f"“{name}” must be {_TYPES.get(wanted, 'true or false')}.")
@@ -291,7 +291,7 @@ def _rejections(run: Run) -> Picture:
     found = [
         ((each.draft.p or 0.0) / each.top.p[0].probability, each.draft, each.top.p[0])
         for each in run.tokens
-        if each.draft and each.top and each.top.p
+        if each.draft and each.top and each.top.p and each.top.p[0].probability
     ]
     if not found:
         raise LessonError("“run”: nothing was rejected in this run, or nothing was inspected.")
@@ -315,6 +315,8 @@ def _rejections(run: Run) -> Picture:
 def _rule(run: Run, token: int, methods: dict) -> Picture:
     """What one or two deferral rules compare at one position. `methods` maps each method to its lenience."""
     judged, top_q, top_p = _examined_token(run, token)
+    if not 1 <= len(methods) <= 2:
+        raise LessonError("“methods” must be one or two methods with their leniences.")
     asked = []
     for name, lenience in methods.items():
         recorded = None

@@ -13,6 +13,7 @@ MAX_CHOICES = 9
 _HEADING = re.compile(r"^(#{1,3}) +(.+)$", re.MULTILINE)
 _CHOICE = re.compile(r"^- +\[([ xX])\] +", re.MULTILINE)
 _END = re.compile(r"^---$", re.MULTILINE)
+_CONTINUED_NOTE = re.compile(r"(?<=[^\n]\n)> ?")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -103,18 +104,18 @@ def _paragraphs(body: str) -> list[str]:
 
 def _step(step: StepText, body: str) -> StepText:
     """Fill in a step from the text below its heading: text, question, choices, answer, notes."""
-    plain = _paragraphs(_CHOICE.sub(lambda found: f"\n\n{found[0]}", body))
-    choices = [each for each in plain if _CHOICE.match(each)]
-    step.notes = "\n".join(each.replace(" > ", " ")[1:].strip() for each in plain if each.startswith(">"))
+    plain = _paragraphs(_CONTINUED_NOTE.sub("", _CHOICE.sub(lambda found: f"\n\n{found[0]}", body)))
+    choices = [(each, mark[1]) for each in plain if (mark := _CHOICE.match(each))]
+    step.notes = "\n".join(each[1:].strip() for each in plain if each.startswith(">"))
     said = [each for each in plain if not each.startswith(">")]
     if not choices:
         step.before = "\n".join(said)
         return step
-    first = said.index(choices[0])
+    first = said.index(choices[0][0])
     *before, step.question = said[:first] or [""]
     step.before, step.answer = "\n".join(before), "\n".join(said[first + len(choices) :])
-    step.choices = [_CHOICE.sub("", each) for each in choices]
-    right = [at for at, each in enumerate(choices) if not each.startswith("- [ ]")]
+    step.choices = [_CHOICE.sub("", each) for each, _ in choices]
+    right = [at for at, (_, mark) in enumerate(choices) if mark != " "]
     if not step.question or not step.answer or len(right) != 1 or len(choices) > MAX_CHOICES:
         raise LessonError(
             f"a list of up to {MAX_CHOICES} choices needs a question before it, an answer behind it, and one right choice (“- [x] …”)."

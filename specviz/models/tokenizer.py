@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from specviz.errors import RequestError
+from specviz.errors import RequestError, quoted
 from specviz.schema.settings import Request
 
 encoding = threading.Lock()
@@ -69,11 +69,13 @@ def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_siz
             found = tokenizer(token, add_special_tokens=False)["input_ids"]
             if len(found) != 1:
                 raise RequestError(
-                    f"Forbidden token {token!r} is {len(found)} tokens; each must be exactly one "
+                    f"Forbidden token {quoted(token)} is {len(found)} tokens; each must be exactly one "
                     "(mind the leading space), or an id."
                 )
             token = found[0]
         if not 0 <= token < vocabulary_size:
-            raise RequestError(f"Forbidden token {token} is no id; ids run from 0 to {vocabulary_size - 1}.")
+            raise RequestError(
+                f"Forbidden token {quoted(token)} is no id; ids run from 0 to {vocabulary_size - 1}."
+            )
         ids.append(token)
     return sorted(set(ids))

@@ -356,7 +356,7 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
             f"This trace is too long to be drawn: it has {drawn:,} rounds, tokens and draft tokens, and here it may have at most {most:,}."
         )
     if run.stop_reason not in STOP_REASONS:
-        raise TraceError(f"This trace is damaged: {run.stop_reason!r} is no reason to stop.")
+        raise TraceError(f"This trace is damaged: {quoted(run.stop_reason)} is no reason to stop.")
     if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):
         raise TraceError("This trace is damaged: a 'what_if' does not fit the run's 'alternatives'.")
     if run.continues and not 0 <= run.continues.tokens < max(1, len(run.prompt_ids)):

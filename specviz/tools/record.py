@@ -167,7 +167,9 @@ def _write(recorded: RecordedRuns, runs: dict[str, Run]) -> None:
     index = asdict(recorded)
     folder = index.pop("folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.jsonl"):
+    for stale in (
+        FOLDER.glob("*.jsonl") if folder == FOLDER else ()
+    ):  # elsewhere, others' files may lie beside
         if stale.stem not in runs:
             stale.unlink()
     for key, run in runs.items():

@@ -31,6 +31,8 @@ NAMED: Mapping[str, float] = {
     "cascade_tokenV3": 0.5,
 }
 """The lenience of each of the paper's methods at which it is judged without any choice, named before the first such sweep."""
+_THRESHOLDS = 256
+"""The most thresholds of sequence-level choice, for each kind of confidence: memory grows with them times the questions."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,13 @@ def find_gains(results: Results, temperature: float) -> Gains | None:
 
 
 def _choices(verifier: Floats, drafter: Floats) -> Floats:
-    """Which questions the drafter answers, bool [options, items]: Chow's and Diff's rule at every threshold, from none to all.
+    """Which questions the drafter answers, bool [options, items]: Chow's and Diff's rule at every threshold (or as many, evenly), from none to all.
 
     The arguments are confidences, [mean and minimum, items].
     """
     options = []
     for sure in (*drafter, *(drafter - verifier)):
-        for threshold in (np.inf, *np.unique(sure)[::-1]):
+        values = np.unique(sure)[::-1]
+        for threshold in (np.inf, *values[:: -(-len(values) // _THRESHOLDS)]):
             options.append(sure >= threshold)
     return np.array(options)

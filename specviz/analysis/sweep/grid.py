@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -136,7 +137,9 @@ def _leniences(name: str, asked: Sequence[float], points: int) -> Sequence[float
         return (0.0,)
     if asked:
         low, high = method.lenience_range
-        if fit := sorted({lenience for lenience in asked if low <= lenience <= high}):
+        if fit := sorted(
+            {lenience for lenience in asked if low <= lenience <= high and math.isfinite(lenience)}
+        ):
             return fit
         raise RequestError(
             f"None of the leniences fits {name}, which takes numbers from {low:g} to {high:g}."

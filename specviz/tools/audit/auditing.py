@@ -115,7 +115,7 @@ def title(name: str) -> str:
     """An engine's name with its version, where its package has one."""
     try:
         return f"{name} {metadata.version(name.partition(':')[0].partition('.')[0])}"
-    except metadata.PackageNotFoundError:
+    except (metadata.PackageNotFoundError, ValueError):  # ValueError: no name at all
         return name
 
 

@@ -54,8 +54,8 @@ def llama_cpp(
         write_gguf(path, Checkpoint(verifier.config, verifier.state_dict(), {}))
         kind = llama_cpp.GGML_TYPE_F32
         options: dict[str, Any] = {"type_k": kind, "type_v": kind, "n_threads": 1, "n_threads_batch": 1}
-        options |= {"use_mmap": False, "verbose": False}  # the file is deleted
-        llama = llama_cpp.Llama(str(path), draft_model=draft, **options)
+        options |= {"draft_model": draft, "use_mmap": False, "verbose": False}  # the file is deleted
+        llama = llama_cpp.Llama(str(path), **options)
     llama.eval(PROMPT)
     expected = pair.verifier(torch.tensor([PROMPT])).logits[0].numpy()
     if not np.allclose(llama.scores[: len(PROMPT)], expected, atol=_CLOSE):
@@ -64,8 +64,8 @@ def llama_cpp(
     def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
         for seed in seeds:
             llama.set_seed(seed)
-            sampling = {"temp": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-            yield list(islice(llama.generate(PROMPT, **sampling), tokens))
+            sampling: dict[str, Any] = {"temp": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+            yield list(islice(llama.generate(PROMPT, repeat_penalty=1.0, **sampling), tokens))
 
     return draw
 

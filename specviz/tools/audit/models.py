@@ -28,14 +28,14 @@ _MOST_SEQUENCES = 100_000
 
 
 def prepare_pair(folder: Path) -> ModelPair:
-    """The pair in `folder`/drafter and `folder`/verifier. Writes random checkpoints, always the same, where there are none.
+    """The pair in `folder`/drafter and `folder`/verifier. Writes random checkpoints, always the same, if there is neither.
 
     Raises:
         OSError: the folder cannot be written.
         PairError: the folder has checkpoints that cannot be loaded.
     """
     folders = folder / "drafter", folder / "verifier"
-    if not folders[1].exists():
+    if not any(each.exists() for each in folders):
         with quiet_transformers:
             _write(*folders)
     small, large = (str(each.resolve()) for each in folders)

@@ -25,7 +25,7 @@ from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress, silent
 from specviz.runtime.cpu.threads import budget, worth_trying
-from specviz.schema.settings import MAX_DRAFT_LENGTH, Request
+from specviz.schema.settings import MAX_DRAFT_LENGTH, SETTINGS, Request
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Contender, Measured, contenders
 from specviz.tools.bench.shapes import shape_pair
 from specviz.tools.distill.prompts import held_out_by_kind
@@ -67,6 +67,9 @@ class BenchmarkOptions:
         for name, high in (most | {"repetitions": 1000, "sequences": 256}).items():
             if not 1 <= (value := getattr(self, name)) <= high:
                 raise RequestError(f"{name} is {value}; it must be from 1 to {high}.")
+        for name, values in (("temperature", self.temperatures), ("seed", (self.seed,))):
+            for one in values:
+                SETTINGS[name].check(one)
 
 
 def _held_out() -> list[str]:

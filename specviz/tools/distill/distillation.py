@@ -35,7 +35,7 @@ from specviz.tools.distill.evaluation import QUESTIONS, acceptance_rates, skill_
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped
 from specviz.tools.distill.skills import training_examples
-from specviz.tools.distill.student import make_student
+from specviz.tools.distill.student import check_layers, make_student
 from specviz.tools.distill.texts import (
     Text,
     first_texts,
@@ -65,7 +65,8 @@ def distill(
     """Do what remains of the distillation in `directory`. Returns the report, which is saved with the student's weights.
 
     Raises:
-        RequestError: the directory holds a distillation with other settings, or `start` or `texts` cannot be read.
+        RequestError: the directory holds a distillation with other settings, the verifier has no such layer, or `start` or `texts` cannot be
+            read.
         StoppedError: `stop` was set.
         PairError, EngineError: raised by loading and generating.
     """
@@ -74,7 +75,8 @@ def distill(
     teacher, tokenizer = load_verifier(settings.verifier, device=device, dtype="float32")
     embedding = teacher.get_input_embeddings().weight.detach().cpu()
     known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
-    # Inputs are read first, so that errors show before hours of work.
+    # Inputs are checked first, so that errors show before hours of work.
+    check_layers(settings.layers, teacher.config.num_hidden_layers)
     begun = read_drafter(Path(settings.start), known, len(embedding)) if settings.start else None
     texts = [text for folder in settings.texts for text in read_texts(Path(folder), known)]
     settings.save(directory)
@@ -190,7 +192,7 @@ def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabul
         with quiet_transformers:
             student = Checkpoint.read(folder).module(torch.float32)
         vocabulary = SmallVocabulary.load(folder)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RequestError(
             f"{folder} holds no drafter: name a folder with its config and weights."
         ) from error

@@ -35,7 +35,7 @@ def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]
     for name, (method, lenience, temperature) in _EVALUATIONS.items():
         settings: dict[str, Any] = {"method": method, "lenience": lenience, "temperature": temperature}
         # The rate does not depend on the draft length. A short one is faster while the drafter is poor.
-        settings |= {"max_new_tokens": 96, "draft_length": 2}
+        settings |= {"max_new_tokens": 96, "draft_length": 2, "repetition_penalty": 1.0}
         requests = [Request(prompt, seed=seed, **settings) for seed, prompt in enumerate(held_out_prompts())]
         runs = Engine(pair).generate(requests, stop=stop)
         raise_if_stopped(stop)

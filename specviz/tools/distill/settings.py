@@ -7,7 +7,7 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specviz.errors import RequestError, StoppedError
+from specviz.errors import RequestError, StoppedError, quoted
 from specviz.files import write_whole
 
 
@@ -21,6 +21,9 @@ class DistillationSettings:
         skills: number of questions with known answers that the drafter in `start` learns, while it keeps its former distributions on the
             texts. 0 trains on the texts alone.
         four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
+
+    Raises:
+        RequestError: a number is too small, or `skills` lacks a drafter to `start` from.
     """
 
     verifier: str
@@ -37,6 +40,14 @@ class DistillationSettings:
     learning_rate: float = 1e-3
     four_bits: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        least = dict.fromkeys(("tokens", "answer_tokens", "rows", "passes", "batch_tokens"), 1)
+        for name, low in (least | {"vocabulary": 0, "skills": 0}).items():
+            if getattr(self, name) < low:
+                raise RequestError(f"{name} is {quoted(getattr(self, name))}; it must be at least {low}.")
+        if self.skills and not self.start:
+            raise RequestError("skills are taught to a trained drafter: name its folder as start.")
 
     def save(self, directory: Path) -> None:
         """Write the settings to `directory`, which is created if necessary.

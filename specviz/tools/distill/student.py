@@ -14,18 +14,21 @@ from specviz.models.checkpoint import BLOCK
 from specviz.models.layer_skip import skip_layers
 
 
-def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
-    """A trainable float32 copy of the verifier on the CPU, with its `layers` alone and the tokens `kept` [N] as its vocabulary.
-
-    Raises:
-        RequestError: the verifier has no such layer.
-        PairError: the verifier's layers cannot be found.
-    """
-    count = verifier.config.num_hidden_layers
+def check_layers(layers: tuple[int, ...], count: int) -> None:
+    """Raise RequestError unless each of `layers` is one of `count` layers, counted from either end."""
     if absent := [layer for layer in layers if not -count <= layer < count]:
         raise RequestError(
             f"The verifier has no layer {absent[0]}: they are 0 to {count - 1}, or {-count} to -1 from the end."
         )
+
+
+def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
+    """A trainable float32 copy of the verifier on the CPU, with its `layers` alone and the tokens `kept` [N] as its vocabulary.
+
+    Raises:
+        PairError: the verifier's layers cannot be found.
+    """
+    count = verifier.config.num_hidden_layers
     skipped = set(range(count)) - {layer % count for layer in layers}
     student = copy.deepcopy(skip_layers(verifier, skipped)).float().cpu()
     embedding = student.get_input_embeddings().weight.detach()

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specviz.errors import PairError, RequestError, quoted
-from specviz.models.registry import PAIRS, REPOSITORY, AssetSource, HubSource, PairSpec, SkipSource, Source
+from specviz.models.registry import (
+    PAIRS,
+    REPOSITORY,
+    AssetSource,
+    HubSource,
+    LookupSource,
+    PairSpec,
+    SkipSource,
+    Source,
+)
 
 
 def candidates(names: Sequence[str]) -> list[PairSpec]:
@@ -14,7 +23,7 @@ def candidates(names: Sequence[str]) -> list[PairSpec]:
     verifier, and alone for both.
 
     Raises:
-        RequestError: a name is none of a folder, a repository or a pair.
+        RequestError: a name is none of a folder, a repository or a pair, or a drafter is a lookup.
         PairError: a drafter that is part of a pair belongs to another verifier.
     """
     if len(names) == 1 and names[0] not in PAIRS:
@@ -24,6 +33,8 @@ def candidates(names: Sequence[str]) -> list[PairSpec]:
     found = []
     for name in drafters:
         source, drafter_name, parameters = _model(name, "drafter")
+        if isinstance(source, LookupSource):
+            raise RequestError(f"{drafter_name} is no model, so there is nothing to predict: leave it out.")
         if isinstance(source, AssetSource | SkipSource) and verifier != PAIRS[name].verifier:
             raise PairError(
                 f"{drafter_name} drafts for {PAIRS[name].verifier_name} only: name that as its verifier."

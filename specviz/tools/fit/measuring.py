@@ -26,7 +26,7 @@ from specviz.engine.events import Decided, Started
 from specviz.errors import RequestError, StoppedError, quoted
 from specviz.models.pair import ModelPair
 from specviz.progress import Progress
-from specviz.schema.settings import Request
+from specviz.schema.settings import SETTINGS, Request
 from specviz.schema.trace import Run
 from specviz.tools.distill.prompts import held_out_by_kind
 
@@ -56,8 +56,10 @@ class FitOptions:
     def __post_init__(self) -> None:
         if self.limit < 1 or not 8 <= self.tokens <= 4096:
             raise RequestError("--limit must be at least 1, and --tokens from 8 to 4096.")
-        if not self.temperatures or min(self.temperatures) < 0:
-            raise RequestError("--temperatures must be at least one number, none below 0.")
+        if not self.temperatures:
+            raise RequestError("--temperatures must be at least one number.")
+        for each in self.temperatures:
+            SETTINGS["temperature"].check(each)
         if not all(1 <= each <= LONGEST for each in self.draft_lengths):
             raise RequestError(f"--draft-lengths must be from 1 to {LONGEST}.")
 

@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from specviz.core.methods import METHODS
-from specviz.errors import RequestError, SpecvizError
+from specviz.errors import RequestError, SpecvizError, quoted
 from specviz.schema.settings import Request, arguments
 from specviz.tools.distill.prompts import held_out_prompts
 
@@ -61,7 +61,7 @@ class LoadTest:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                raise RequestError(f"{name} is {value:g}; it must be from {low} to {high}.")
+                raise RequestError(f"{name} is {quoted(value)}; it must be from {low} to {high}.")
         if self.cancel + self.close > 1:
             raise RequestError("--cancel and --close add up to more than 1.")
         try:

@@ -111,9 +111,12 @@ def test_the_table_tells_each_run_and_what_the_verifier_made_of_it() -> None:
 
 
 def test_above_temperature_zero_the_verifier_alone_has_no_verdict_and_other_coins() -> None:
-    own = a_run(written("A"), method="verifier_only", temperature=1.0)
-    rows = table([a_run(kept("A"), temperature=1.0), own])
-    assert [(row["verdict"], row["shares_coins"]) for row in rows] == [(None, True), (None, False)]
+    """A text that is the same by chance needs no word about coins."""
+    same, other = (a_run(written(one), method="verifier_only", temperature=1.0) for one in ("A", " was"))
+    rows = table([a_run(kept("A"), temperature=1.0), same, other])
+    assert [(row["verdict"], row["shares_coins"]) for row in rows] == [
+        (None, each) for each in (True, True, False)
+    ]
 
 
 LOSSLESS = {"method": "speed", "lenience": 0.0}
@@ -133,7 +136,7 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
         ),
         (
             [a_run(kept("A"), **LOSSLESS), a_run(written(" was"), method="verifier_only")],
-            "Lossless has the distribution of Verifier only; it has the same words only at temperature 0.",
+            "Lossless has the distribution of Verifier only; it has the same words only at temperature 0. ",
         ),
         (
             [
@@ -146,8 +149,19 @@ LOSSLESS = {"method": "speed", "lenience": 0.0}
             "Chow (α 0.3) is the same until token 2. "
             "Verifier only uses the coins otherwise, so its words differ whatever the rule.",
         ),
+        (
+            [a_run(kept("A"), method=method) for method in ("verifier_only", "sampler_match")],
+            "Both panes write the same text, in 1 and 1 calls of the verifier. ",
+        ),
+        (
+            [
+                a_run(kept("A")),
+                *(a_run(kept(" was"), method=method) for method in ("verifier_only", "gumbel_coupling")),
+            ],
+            "Verifier only and Gumbel coupling use the coins otherwise, so their words differ whatever the rule.",
+        ),
     ],
-    ids=["lossless", "distribution", "each is named"],
+    ids=["lossless", "distribution", "each is named", "the same text", "other noise"],
 )
 def test_the_headline_says_what_the_panes_show(runs: list[Run], said: str) -> None:
     assert words(headline(runs)) == said

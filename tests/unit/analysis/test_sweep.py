@@ -51,6 +51,7 @@ def test_an_invalid_grid_is_refused_in_a_sentence() -> None:
     wrong: tuple[dict[str, Any], ...] = (
         *({"methods": ("nonsense",)}, {"temperatures": (float("nan"),)}, {"draft_length": 17}),
         {"methods": ("speed",), "leniences": (-0.5,)},
+        {"methods": ("cascade_opt",), "leniences": (float("inf"),)},
     )
     for settings in wrong:
         with pytest.raises(RequestError, match=r"\.$"):
@@ -217,7 +218,7 @@ def test_a_finished_sweep_is_reported_without_its_models(
     recorded = open_recorded(finished)
     assert recorded is not None
     assert points.read_text() == recorded.to_csv()
-    assert "python -m specviz sweep --methods speed cascade_tokenV3 --points 2" in out.read_text()
+    assert "python -m specviz sweep --out DIR --methods speed cascade_tokenV3 --points 2" in out.read_text()
     assert [point.setting for point in recorded.points] == recorded.plan.settings
     for number, point in enumerate(recorded.points):
         assert "relative_latency" in point.figures

@@ -69,6 +69,10 @@ STEP = "mine/pictures.yaml, step 1"
         ({"pictures.yaml": PICTURES + "  colour: red\n"}, STEP, "“colour”"),
         ({"pictures.yaml": "- kind: !!python/object/apply:os.system [x]\n"}, "mine/pictures.yaml, line 1", "not plain YAML"),
         ({"pictures.yaml": 2 * PICTURES}, "mine/pictures.yaml", "2 pictures for 1 steps"),
+        ({"pictures.yaml": PICTURES + "  minutes: 2024-13-45\n"}, "mine/pictures.yaml", "numbers"),
+        ({"pictures.yaml": PICTURES + "  minutes: .inf\n"}, "mine/pictures.yaml", "numbers"),
+        ({"pictures.yaml": "[" * 2000}, "mine/pictures.yaml", "numbers"),
+        ({"pictures.yaml": "- {kind: rule, run: lossless, token: 39, methods: {}}\n"}, STEP, "one or two methods"),
         ({"en.md": TEXT.replace("{q}", "{quality}")}, "mine/en.md, line 5", "{quality}"),
         ({"en.md": TEXT.replace("[ ]", "[x]")}, "mine/en.md, line 5", "one right choice"),
         ({"en.md": ""}, "mine", "en.md"),
@@ -102,6 +106,17 @@ def test_a_lesson_may_bring_its_own_trace(tmp_path: Path, monkeypatch: pytest.Mo
     assert (lesson.texts["en"].about, lesson.texts["en"].end) == ("About it.", "The end of it.")
     (folder / "runs" / "my-run.jsonl").write_text(trace[:5000], encoding="utf-8")
     assert isinstance(read(folder, monkeypatch), BrokenLesson)
+
+
+def test_words_alone_may_come_with_the_text_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks may have any spaces, and a note goes on over lines with > in them."""
+    text = "# x\n\n## y\n\nWhich?\n\n-   [ ] p\n-   [x] q\n\nThis.\n\n> if p > q,\n>then p\n"
+    pictures = "- {kind: text, run: lossless}\n"
+    lesson = read(write_lesson(tmp_path / "mine", **{"en.md": text, "pictures.yaml": pictures}), monkeypatch)
+    assert isinstance(lesson, Lesson), lesson
+    [step] = lesson.steps
+    assert step.picture.data["tokens"]
+    assert (step.texts["en"].right, step.texts["en"].notes) == (1, "if p > q, then p")
 
 
 def test_the_documented_example_is_a_lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from specviz.analysis.audit import examine
 from specviz.app.openai_routes import openai_routes
 from specviz.cli import main as shell
+from specviz.errors import PairError
 from specviz.serving.service import Service
 from specviz.tools.audit.models import PROMPT, enumerate_law, prepare_pair
 from tests.support.serving import holding
@@ -64,6 +65,14 @@ def test_the_law_is_the_product_of_the_verifiers_probabilities(tmp_path: Path) -
         p = torch.softmax(logits[len(PROMPT) - 1 :], dim=-1)
         expected = np.prod([p[n, token].item() for n, token in enumerate(sequence)])
         assert law[tuple(sequence)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_half_a_pair_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "drafter").mkdir()
+    (tmp_path / "drafter" / "config.json").write_text("{}")
+    with pytest.raises(PairError):
+        prepare_pair(tmp_path)
+    assert (tmp_path / "drafter" / "config.json").read_text() == "{}"
 
 
 def test_a_right_engine_is_rarely_accused_on_the_audits_own_law(tmp_path: Path) -> None:
@@ -115,6 +124,7 @@ def test_a_server_is_audited_through_its_completions(
     [
         (("vllm",), 2, "'vllm'"),
         (("nowhere:engine", "--models", "m"), 2, "cannot be imported"),
+        ((":draw", "--models", "m"), 2, "cannot be imported"),
         (("audited_engines:wrong",), 2, "--models"),
         (("audited_engines:short", "--models", "m"), 1, "3 tokens from 0 to 7"),
         (("audited_engines:failing", "--models", "m"), 1, "ZeroDivisionError"),

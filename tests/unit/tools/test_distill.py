@@ -157,6 +157,9 @@ def _likelihood(student: Any, batches: Batches) -> tuple[float, float]:
     ("named", "sentence"),
     [
         ({"start": "nowhere"}, "holds no drafter"),
+        ({"layers": (0, 3)}, "no layer 3"),
+        ({"rows": 0}, "rows is 0"),
+        ({"skills": 5}, "as start"),
         ({"texts": ("damaged",)}, "holds no texts"),
         ({"texts": ("foreign",)}, "ids of another tokenizer"),
     ],

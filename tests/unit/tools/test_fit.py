@@ -102,6 +102,8 @@ def test_models_that_do_not_fit_are_refused_with_why(
         (["embedded", "--prompts", "no/such/file"], "cannot be read"),
         (["embedded", "--kind", "poems"], "'poems'"),
         (["embedded", "--draft-lengths", "3", "9"], "from 1 to 8"),
+        (["embedded", "--temperatures", "nan"], "Temperature is nan"),
+        (["embedded", "embedded-lookup", "embedded"], "nothing to predict"),
     ],
 )
 def test_asked_wrongly_is_a_sentence(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +114,26 @@ def test_wrong_texts_and_failures_are_counted_and_refusals_are_none(service: Slo
     assert any("Memory ran out." in name for name in errors)
 
 
+def test_a_server_of_another_kind_is_left_at_once(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    (tmp_path / "config").write_text("{}")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other:
+        threading.Thread(target=other.serve_forever).start()
+        status = main(
+            ["loadtest", f"http://127.0.0.1:{other.server_port}", "--users", "1", "--seconds", "60"]
+        )
+        other.shutdown()
+    assert status == 1
+    assert "does not serve a request" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"address": "http://127.0.0.1.example.org"}, "is not this machine"),
         ({"address": "http://[::1"}, "must be like http"),
         ({"users": 0}, "users is 0"),
+        ({"users": 10**5000}, "very many digits"),
         ({"cancel": 0.6, "close": 0.6}, "more than 1"),
         ({"think": float("nan")}, "think is nan"),
     ],

@@ -44,10 +44,10 @@ def test_the_command_records_all_of_them(
     """A comparison of a pair that SpecViz does not ship stays as it is."""
     folder, shelf = tmp_path / "runs", read_recorded_runs()
     folder.mkdir()
-    (folder / "forgotten.jsonl").write_text("")
+    (folder / "somebodys.jsonl").write_text("")
     assert shell.main(["record", "--folder", str(folder)]) == 0
     recorded = read_recorded_runs(folder)
-    assert not (folder / "forgotten.jsonl").exists()
+    assert (folder / "somebodys.jsonl").exists()
     assert (recorded.runs, recorded.lessons) == (shelf.runs, shelf.lessons)
     assert any(recorded.branches("token-rule").values())
     assert recorded.race == shelf.race
@@ -74,6 +74,15 @@ def test_nothing_is_written_if_a_recording_fails(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.usefixtures("_shelf")
+def test_runs_that_are_no_longer_recorded_go_from_the_projects_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forgotten.jsonl").write_text("")
+    monkeypatch.setattr(recording, "FOLDER", tmp_path)
+    recording._write(replace(read_recorded_runs(), folder=tmp_path), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
+
+
 def test_the_race_has_the_runs_of_median_time(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """And refuses two different texts."""
     served, serve, shelf, spoilt = [], recording._serve, read_recorded_runs(), False

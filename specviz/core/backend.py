@@ -102,7 +102,9 @@ def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) ->
 
 
 def _one_hot_argmax(logits: Tensor) -> Tensor:
-    return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    """NaN everywhere if a logit is NaN or the largest is infinite, as softmax has it."""
+    most = logits.max(-1, keepdim=True)
+    return torch.zeros_like(logits).scatter_(-1, most.indices, 1.0).add_(most.values - most.values)
 
 
 def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:

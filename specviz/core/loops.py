@@ -139,6 +139,19 @@ def _first(row: Array, top: Any) -> int:
 
 
 @_helper
+def _one_hot(row: Array, top: Any, out: Array) -> int:
+    """Writes 1 at the first value that is `top`, the largest, and 0 elsewhere; NaN everywhere if a value is NaN or infinite. Returns the index."""
+    unfit = _i4(not abs(top) < np.inf)
+    for j in range(row.size):
+        unfit |= _i4(row[j] != row[j])
+    _fill(out, np.nan if unfit else 0.0)
+    token = _first(row, top)
+    if not unfit:
+        out[token] = _ONE
+    return token
+
+
+@_helper
 def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
     """Writes exp((x - top) / temperature) for x up to `top`; returns the factor that makes them probabilities. `lanes` [BLOCK] is overwritten."""
     scale = _f4(1 / temperature)
@@ -162,8 +175,7 @@ def softmax(logits: Array, temperature: Array, out: Array) -> None:
         row, probabilities = logits[i], out[i]
         top = _largest(row)
         if temperature[i] == 0:
-            _fill(probabilities, _ZERO)
-            probabilities[_first(row, top)] = _ONE
+            _one_hot(row, top, probabilities)
             continue
         scale = _weigh(row, top, temperature[i], lanes, probabilities)
         for j in range(row.size):
@@ -238,10 +250,7 @@ def sample(
     if temperature > 0 or confident:
         scale = _weigh(row, top, temperature if temperature > 0 else 1.0, lanes, found)
     if temperature == 0:
-        token = _first(row, top)
-        _fill(found, _ZERO)
-        found[token] = _ONE
-        return token, scale
+        return _one_hot(row, top, found), scale
     for block in range(blocks.size):
         own = array_part(found, block * BLOCK, BLOCK)
         for j in range(own.size):

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from accelerate.utils import extract_model_from_parallel
@@ -46,6 +47,7 @@ from specviz.engine.events import Decided, Event, Stream
 from specviz.errors import RequestError
 from specviz.models.pair import ModelPair, context_length
 from specviz.models.servable import torch_model
+from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import AUTO, Request
 
 _SEEDS = 1 << 62
@@ -81,6 +83,8 @@ _WARPERS: dict[type[LogitsProcessor], str] = {
     MinPLogitsWarper: "min_p",
 }
 """The processors that a request can express, each with the attribute that holds its value."""
+_PASS_TIMES: WeakKeyDictionary[Any, WeakKeyDictionary[Any, PassTimes]] = WeakKeyDictionary()
+"""Pass times by verifier and drafter: measured once, not in every call."""
 
 
 def cascade_generate(
@@ -145,7 +149,12 @@ def cascade_generate(
         draft_length=draft_length,
         seed=seed,
         max_new_tokens=generation_config.max_length - input_ids.shape[1],
-        **_settings(logits_processor, samples, [input_ids.shape[1] - len(ids) for ids in prompts]),
+        **_settings(
+            logits_processor,
+            samples,
+            [input_ids.shape[1] - len(ids) for ids in prompts],
+            pair.vocabulary_size,
+        ),
     )
     requests = [replace(template, token_ids=ids, seed=seed + index) for index, ids in enumerate(prompts)]
     if (longest := max(map(len, prompts)) + template.max_new_tokens) > pair.context_length:
@@ -153,9 +162,14 @@ def cascade_generate(
             f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask "
             "for fewer with max_new_tokens, or shorten the prompt."
         )
+    known = _PASS_TIMES.setdefault(verifier, WeakKeyDictionary())
+    if pair.drafter in known:
+        pair.pass_times = known[pair.drafter]
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
         sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
+    if measured := vars(pair).get("pass_times"):
+        known[pair.drafter] = measured
     if streamer is not None:
         streamer.end()
     if generation_config.return_dict_in_generate:
@@ -256,8 +270,13 @@ def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
     )
 
 
-def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]) -> dict[str, Any]:
-    """The settings of a request that do the same as `processors`; `padding` has each prompt's number of padding tokens."""
+def _settings(
+    processors: LogitsProcessorList, samples: bool, padding: list[int], size: int
+) -> dict[str, Any]:
+    """The settings of a request that do the same as `processors`.
+
+    `padding` has each prompt's number of padding tokens, `size` is that of the vocabulary.
+    """
     asked = dict[str, Any](temperature=float(samples), repetition_penalty=1.0, forbidden_tokens=[])
     for it in processors:
         if isinstance(it, LogitNormalization):  # the last one: it changes no probability
@@ -273,7 +292,9 @@ def _settings(processors: LogitsProcessorList, samples: bool, padding: list[int]
             _check_penalty(it, padding)
             asked["repetition_penalty"] = value
         elif isinstance(it, NoBadWordsLogitsProcessor | SuppressTokensLogitsProcessor):
-            asked["forbidden_tokens"] += _banned(value)
+            asked["forbidden_tokens"] += [
+                each for each in _banned(value) if 0 <= each < size
+            ]  # as transformers
         else:
             asked[name] = value
     return asked

@@ -109,7 +109,8 @@ def check_folder(folder: Path, name: str) -> None:
         quantisation = json.loads((folder / "config.json").read_text("utf-8")).get("quantization_config")
     unread = ""
     if quantisation:
-        unread = f"is quantised by {str(quantisation.get('quant_method') or 'an unnamed method')[:40]}"
+        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
+        unread = f"is quantised by {str(method or 'an unnamed method')[:40]}"
     elif not weights and any(folder.glob("*.gguf")):
         unread = "has only GGUF weights"
     if unread:

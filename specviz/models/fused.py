@@ -15,7 +15,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz import environment
-from specviz.models.checkpoint import Checkpoint
+from specviz.models.checkpoint import QUANTISED, Checkpoint
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.runtime.memory import give_back_memory
 
@@ -150,6 +150,8 @@ def fused_model(
     from specviz.runtime.cpu.fused.runner import FusedModel
 
     config: Any = checkpoint.config
+    if vocabulary is not None:
+        vocabulary.check(config.vocab_size)
     dots = dot_products()
     if dots is None:
         return None
@@ -191,10 +193,16 @@ class _Tensors:
         if tensor is None:
             raise UnknownTensorsError(f"there is no {name}")
         quantised = self._checkpoint.formats.get(name)
-        # Rows of a quantised tensor are bytes.
-        if tensor.shape[:1] != shape[:1] or not (quantised or tensor.shape == shape):
+        if quantised:
+            from specviz.runtime.cpu.fused.layout import ROW_BYTES
+            from specviz.runtime.cpu.fused.products import Format
+
+            if quantised not in QUANTISED or len(shape) != 2:
+                raise UnknownTensorsError(f"{name} has the format {quantised}")
+            shape = shape[0], int(shape[1] * ROW_BYTES[Format[quantised]])
+        if tensor.shape != shape:
             raise UnknownTensorsError(f"{name} has the shape {tuple(tensor.shape)} instead of {shape}")
-        if not quantised and tensor.dtype not in _FLOATS:
+        if tensor.dtype != torch.uint8 if quantised else tensor.dtype not in _FLOATS:
             raise UnknownTensorsError(f"{name} is {tensor.dtype}")
         return tensor, quantised or _FLOATS[tensor.dtype]
 

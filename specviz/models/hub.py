@@ -27,8 +27,8 @@ _WEIGHTS = {
 }
 """Files that show which weights a repository has, in transformers' order of preference, and patterns of the weights' files."""
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "tokenizer.model")
-_DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model")
-"""Configs, tokenizers and templates."""
+_DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model", "vocabulary.safetensors")
+"""Configs, tokenizers and templates, and which tokens a distilled drafter has."""
 _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
 
 
@@ -87,9 +87,13 @@ def is_cached(repository: str) -> bool:
     folder = Path(config).parent
     with contextlib.suppress(OSError, ValueError, KeyError):
         weights = weight_files(folder)
-        has_tokenizer = any((folder / name).is_file() for name in _TOKENIZERS)
-        return bool(weights) and has_tokenizer and all(map(Path.is_file, weights))
+        return bool(weights) and has_tokenizer(folder) and all(map(Path.is_file, weights))
     return False
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder has a tokenizer's files."""
+    return any((folder / name).is_file() for name in _TOKENIZERS)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -101,8 +105,11 @@ def weight_files(folder: Path) -> list[Path]:
     first = next((it for it in map(folder.joinpath, _WEIGHTS) if it.is_file()), None)
     if first is None or first.suffix != ".json":
         return [first] if first else []
-    names = json.loads(first.read_text("utf-8"))["weight_map"].values()
-    return [folder / name for name in sorted(set(names))]
+    try:
+        names = json.loads(first.read_text("utf-8"))["weight_map"].values()
+        return [folder / name for name in sorted(set(names))]
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{first.name} names no files") from error
 
 
 def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:

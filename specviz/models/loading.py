@@ -158,7 +158,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress) -> ModelPair:
             drafter = LookupModel(verifier)
     else:
         # The drafter first: the verifier's shards then share the memory that it leaves free.
-        alone = replace(loader, placement=replace(loader.placement, sharded=False))
+        alone = replace(loader, placement=replace(loader.placement, sharded=False), is_drafter=True)
         drafter, drafter_tokenizer = alone.load(spec.drafter, spec.drafter_name, part(report, 0.0, 0.3))
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
     if loader.may_fuse:
@@ -191,12 +191,14 @@ class _Loader:
         prepack: whether models are tuned once they are loaded.
         online: whether the hub may be asked.
         fast: whether activations take one byte.
+        is_drafter: whether it loads a drafter, which may use the verifier's tokenizer.
     """
 
     placement: Placement
     prepack: bool
     online: bool
     fast: bool = False
+    is_drafter: bool = False
 
     @property
     def may_fuse(self) -> bool:
@@ -205,7 +207,7 @@ class _Loader:
         return self.prepack and on_cpu and self.placement.dtype == torch.float32
 
     def load(self, source: Source, name: str, report: Progress) -> tuple[Model, Any]:
-        """One model and, unless it is a shipped drafter, its tokenizer; failures name the model."""
+        """One model and its tokenizer, None for a drafter that comes without; failures name the model."""
         with _naming(name):
             if isinstance(source, EmbeddedSource):
                 gguf = smollm2.gguf_file(part(report, 0.0, 0.8))
@@ -224,6 +226,8 @@ class _Loader:
             model = self._model(folder, name, report)
             from transformers import AutoTokenizer  # imported here: it takes half a second
 
+            if self.is_drafter and not hub.has_tokenizer(folder):  # as `specviz distill` writes it
+                return model, None
             options = {"local_files_only": True, "trust_remote_code": False}
             return model, AutoTokenizer.from_pretrained(folder, **options)
 

@@ -57,7 +57,7 @@ class ModelPair:
         """How long forward passes take, measured at first use. Nothing else may run on the models meanwhile."""
         from specviz.runtime.pass_times import measure  # brings torch
 
-        return measure(*self.runners())
+        return measure(*self.runners(), self.context_length)
 
     @property
     def drafter(self) -> PreTrainedModel:
@@ -169,15 +169,16 @@ def make_pair(
         raise PairError(f"{small} and {large} are on different devices: put both on one.")
     generation = verifier.generation_config
     check_is_served(generation, large)
+    size = min(1 + max(tokenizer.get_vocab().values()), verifier.output_size)
     return ModelPair(
         drafter_model=drafter,
         verifier_model=verifier,
         tokenizer=tokenizer,
-        vocabulary_size=min(1 + max(tokenizer.get_vocab().values()), verifier.output_size),
+        vocabulary_size=size,
         context_length=min(context_length(drafter.config, small), context_length(verifier.config, large)),
         eos_token_ids=end_ids(generation),
         is_chat=bool(getattr(tokenizer, "chat_template", None)),
-        suppressed_ids=frozenset(generation.suppress_tokens or ()),
+        suppressed_ids=frozenset(each for each in generation.suppress_tokens or () if 0 <= each < size),
         **names,
     )
 

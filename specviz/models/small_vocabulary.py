@@ -55,14 +55,33 @@ class SmallVocabulary:
 
     @staticmethod
     def load(directory: Path) -> SmallVocabulary | None:
-        """The small vocabulary of the drafter in a folder; None if it has all tokens."""
+        """The small vocabulary of the drafter in a folder; None if it has all tokens.
+
+        Raises:
+            OSError, SafetensorError, KeyError, ValueError: the file is damaged.
+        """
         if not (directory / FILE).is_file():
             return None
         tensors = load_file(directory / FILE)
-        return SmallVocabulary(tensors["kept"].long(), tensors["reads"].long())
+        found = SmallVocabulary(tensors["kept"].long(), tensors["reads"].long())
+        kept, reads = found.kept, found.reads
+        # Compiled loops write to these positions unchecked.
+        is_ascending = kept.dim() == reads.dim() == 1 and len(kept) and bool((kept.diff() > 0).all())
+        within = is_ascending and kept[0] >= 0 and kept[-1] < len(reads)
+        if not (within and reads.min() >= 0 and reads.max() < len(kept)):
+            raise ValueError("the vocabulary is damaged or incomplete")
+        return found
+
+    def check(self, size: int) -> None:
+        """Raise ValueError unless this is the vocabulary of a model with `size` ids."""
+        if len(self.kept) != size:
+            raise ValueError(
+                f"the vocabulary is damaged or incomplete: it has {len(self.kept)} ids, the model {size}"
+            )
 
     def widen(self, model: Any) -> None:
-        """Change `model`, which has N ids, so that it reads and scores all V tokens."""
+        """Change `model`, which has N ids, so that it reads and scores all V tokens. ValueError if it has another number of ids."""
+        self.check(model.config.vocab_size)
         device = model.device
         reads, kept = self.reads.to(device), self.kept.to(device)
         embedding = model.get_input_embeddings().weight.detach()[reads]

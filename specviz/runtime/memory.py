@@ -26,7 +26,7 @@ def give_back_memory() -> None:
     if torch.cuda.is_available():
         with capturing:
             torch.cuda.empty_cache()
-    with contextlib.suppress(OSError, AttributeError):  # other systems' C libraries lack it
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # other systems' C libraries lack it
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -42,15 +42,16 @@ class PassTimes:
 
 
 @torch.inference_mode()
-def measure(drafter: Runner, verifier: Runner) -> PassTimes:
-    """Time a few passes of two runners without slots."""
+def measure(drafter: Runner, verifier: Runner, longest: int) -> PassTimes:
+    """Time a few passes, over at most `longest` tokens, of two runners without slots."""
     # On a GPU a drafter's pass over a few tokens takes as long as over one.
     drafts = _DRAFTER_COUNTS if drafter.device.type == "cpu" else _DRAFTER_COUNTS[:1]
-    drafting = ((1, 0.0),) if drafter.looks_up else _curve(drafter, drafts)
-    return PassTimes(drafting, _curve(verifier, _VERIFIER_COUNTS))
+    drafting = ((1, 0.0),) if drafter.looks_up else _curve(drafter, drafts, longest)
+    return PassTimes(drafting, _curve(verifier, _VERIFIER_COUNTS, longest))
 
 
-def _curve(runner: Runner, counts: Sequence[int]) -> Curve:
+def _curve(runner: Runner, counts: Sequence[int], longest: int) -> Curve:
+    counts = [count for count in counts if count <= longest]
     most, seconds = max(counts), dict[int, float]()
     tokens, positions = torch.zeros(2, 1, most, dtype=torch.long, device=runner.device)
     positions[0] = torch.arange(most, device=runner.device)

@@ -179,9 +179,9 @@ def _parameters(folder: Path) -> int:
         return 0
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        half = str(config.get("dtype") or config.get("torch_dtype")).endswith("16")
+    except (OSError, ValueError, AttributeError):
         return 0
-    half = str(config.get("dtype") or config.get("torch_dtype")).endswith("16")
     sizes = [
         sum(path.stat().st_size for path in folder.glob(kind))
         for kind in ("*.safetensors", "pytorch_model*.bin")

@@ -15,7 +15,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from specviz.analysis.quality import read_logits
 from specviz.core.methods import get_method
-from specviz.core.sampling import SamplingParameters
+from specviz.core.sampling import SamplingParameters, bounded
 from specviz.core.target import target_under
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished
@@ -123,14 +123,19 @@ class HarnessModel(TemplateLM):
         A context that leaves too little space for the answer is truncated on the left.
 
         Raises:
-            RequestError: a task asks for something that is not supported, such as beams.
+            RequestError: a task asks for something that is not supported, such as beams, or for as many tokens as the models read.
             StoppedError: `stop` was set.
         """
         asked: list[Request] = []
         for number, request in enumerate(requests):
             context, wanted = request.args[:2]
             settings = self._settings(wanted)
-            most = max(1, self.pair.context_length - settings["max_new_tokens"])
+            most = self.pair.context_length - settings["max_new_tokens"]
+            if most < 1:
+                raise RequestError(
+                    f"A task asks for {settings['max_new_tokens']} new tokens, and these models read {self.pair.context_length} in all: "
+                    "set fewer with --max-new-tokens or the task's max_gen_toks."
+                )
             ids = (self.tok_encode(context) or [self.prefix_token_id])[-most:]
             seed = self._request.seed + number
             asked.append(replace(self._request, token_ids=ids, seed=seed, **settings))
@@ -172,19 +177,31 @@ class HarnessModel(TemplateLM):
         return scores
 
     def _score(self, context: list[int], continuation: list[int]) -> tuple[float, bool]:
-        """Sum of log pi over a continuation (−inf if a token has probability 0), and whether every token is pi's argmax."""
+        """Sum of log pi over a continuation (−inf if a token has probability 0), and whether every token is pi's argmax.
+
+        Raises:
+            RequestError: the continuation is longer than the context, or has ids that the pair lacks.
+        """
         self._check_stop()
+        if len(continuation) > self.pair.context_length:
+            raise RequestError(
+                f"An answer to score has {len(continuation)} tokens; these models read {self.pair.context_length}."
+            )
+        if foreign := [each for each in (*context, *continuation) if each >= self.pair.vocabulary_size]:
+            raise RequestError(f"Token {foreign[0]} of a text to score is no id of this pair's models.")
         most = self.pair.context_length + 1 - len(continuation)  # the last token is predicted, not read
         context = (context or [self.prefix_token_id])[-max(1, most) :]
         method = get_method(self._request.method, self._request.rule)
         names: list[Literal["drafter", "verifier"]] = ["drafter"] * method.drafts
         names += ["verifier"] * method.verifies
         readings = [read_logits(self.pair, name, context, continuation) for name in names]
+        asked = SamplingParameters(*self._request.warp)
+        asked = asked._replace(temperature=self._request.temperature or 1.0).computable()
+        lenience = bounded(float(self._request.lenience))
         total, best, done = 0.0, True, 0
         for logits in zip(*readings, strict=True):  # [n, V], a few positions at a time
             both = logits[0], logits[-1].to(logits[0].device)
-            asked = SamplingParameters(self._request.temperature or 1.0)
-            target = target_under(method, *both, asked, self._request.lenience).pi()
+            target = target_under(method, *both, asked, lenience, self._request.greedy_drafts).pi()
             ids = torch.tensor(continuation[done : done + len(target)], device=target.device)
             total += target.gather(-1, ids[:, None]).double().log().sum().item()
             best = best and bool((target.argmax(-1) == ids).all())

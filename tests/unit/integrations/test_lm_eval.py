@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import sys
 import threading
@@ -120,6 +121,11 @@ def test_unsupported_requests_are_refused(pair: ModelPair) -> None:
     model = HarnessModel(pair)
     with pytest.raises(RequestError, match="num_beams"):
         generated(model, "a", num_beams=4)
+    with pytest.raises(RequestError, match="these models read 512"):
+        generated(model, "a", max_gen_toks=512)
+    for continuation, sentence in (([5] * 513, "has 513 tokens"), ([10_000], "Token 10000")):
+        with pytest.raises(RequestError, match=sentence):
+            model._loglikelihood_tokens([(("", ""), [1], continuation)])
     with pytest.raises(RequestError, match="no chat template"):
         model.apply_chat_template([{"role": "user", "content": "Why?"}])
 
@@ -162,6 +168,18 @@ def test_a_stopped_evaluation_has_no_scores(pair: ModelPair) -> None:
         generated(model, *CONTEXTS, max_gen_toks=4)
     with pytest.raises(StoppedError):
         model.loglikelihood(asked("loglikelihood", ("a", "b")))
+
+
+def test_likelihoods_have_all_settings_within_what_can_be_computed(pair: ModelPair) -> None:
+    asks = asked("loglikelihood", ("The quick brown", " fox jumps"))
+    [plain], [greedy], [cut] = (
+        HarnessModel(pair, method="speed", temperature=1.0, **more).loglikelihood(asks)
+        for more in ({}, {"greedy_drafts": True, "lenience": 0.9}, {"top_k": 1})
+    )
+    assert plain[0] not in (greedy[0], cut[0])
+    for more in ({"method": "cascade_opt", "lenience": 1e39}, {"method": "speed", "temperature": 1e-40}):
+        [(found, _)] = HarnessModel(pair, **more).loglikelihood(asks)
+        assert not math.isnan(found)
 
 
 def by_hand(

@@ -27,6 +27,7 @@ import specviz
 from specviz.engine.engine import Engine
 from specviz.errors import PairError, RequestError
 from specviz.models.pair import pair_from_models
+from specviz.runtime import pass_times
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
@@ -256,6 +257,17 @@ def test_the_models_are_left_as_they_were(llama: Any) -> None:
     assert state() == before
 
 
+def test_passes_are_timed_once(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in every call; and another drafter has times of its own."""
+    timed = list[Any]()
+    real = pass_times.measure
+    monkeypatch.setattr(pass_times, "measure", lambda *given: timed.append(given) or real(*given))
+    for drafter in (llama.drafter, llama.drafter, llama.verifier):
+        for _ in range(2):
+            cascade(llama, drafter=drafter, max_new_tokens=2)
+    assert len(timed) <= 2
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no drafter": ({"drafter": None}, "drafter="),
     "an adapter": ({"drafter": type("PeftModel", (torch.nn.Module,), {})()}, "merge_and_unload"),
@@ -328,6 +340,7 @@ def test_every_field_is_refused_or_means_what_it_means_in_generate(name: str, ll
         {"max_length": 30, "max_new_tokens": None},  # counts padding
         {"generation_config": GenerationConfig(max_new_tokens=9, pad_token_id=3, eos_token_id=7)},
         {"return_dict_in_generate": True, "max_new_tokens": 6},
+        {"suppress_tokens": [-1, 5, 10_000]},
     ],
     ids=lambda arguments: next(iter(arguments)),
 )

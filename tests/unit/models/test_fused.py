@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specviz.engine.engine import Engine
+from specviz.errors import EngineError
 from specviz.models.loading import load_pair
 from specviz.runtime.cpu.fused import processor
 from specviz.runtime.cpu.fused.runner import FusedModel
@@ -213,6 +214,65 @@ def test_tensors_that_are_missing_or_have_other_shapes_are_refused(
     del checkpoint.tensors["model.norm.weight"]  # type: ignore[attr-defined]  # a dict
     write(checkpoint, folder)
     assert "damaged" in refusal(spec_of(folder, folder))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "where",
+    ["model.norm", f"{_LAYER}.input_layernorm", f"{_LAYER}.mlp.down_proj", f"{_LAYER}.self_attn.q_proj"],
+)
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "F32"])
+def test_numbers_that_are_not_finite_end_a_run(kind: str, where: str, bad: float, folder: Path) -> None:
+    """They get into the logits, whatever rounds or bounds them on the way."""
+    checkpoint = published("untied", kind, vocabulary=300)
+    tensor = checkpoint.tensors[f"{where}.weight"]
+    if tensor.dtype == torch.uint8:  # a block's scale
+        tensor[:, :2] = torch.tensor([bad]).half().view(torch.uint8)
+    else:
+        tensor[..., 3] = bad
+    write(checkpoint, folder)
+    pair = pair_of(folder)
+    assert kinds(pair) == {FusedModel}
+    with pytest.raises(EngineError, match="not finite"):
+        greedy(pair)
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda it: it.repeat(1, 64), lambda it: it[:, :68].clone()], ids=["wide", "narrow"]
+)
+def test_quantised_rows_must_fit_the_config(
+    edit: Callable[[torch.Tensor], torch.Tensor], folder: Path
+) -> None:
+    """Compiled loops would read and write beyond them."""
+    checkpoint = published("untied", "Q8_0", vocabulary=300)
+    name = f"{_LAYER}.mlp.down_proj.weight"
+    checkpoint.tensors[name] = edit(checkpoint.tensors[name])  # type: ignore[index]  # a dict
+    write(checkpoint, folder)
+    assert "damaged" in refusal(spec_of(folder, folder))
+
+
+@pytest.mark.parametrize(
+    "change", [{"kept": -1}, {"kept": 300}, {"reads": -1}, {"reads": 200}, {"size": 199}], ids=str
+)
+def test_a_small_vocabulary_must_fit_its_drafter(
+    change: dict[str, int], runner: type, folder: Path, tmp_path: Path
+) -> None:
+    make(folder)
+    drafter = write(published("untied", "F32", vocabulary=change.get("size", 200)), tmp_path / "drafter")
+    columns = {"kept": torch.arange(200), "reads": torch.zeros(300)}
+    for name, value in change.items() if "size" not in change else ():
+        columns[name][0 if value < 0 else -1] = value
+    save_file({name: each.int() for name, each in columns.items()}, drafter / "vocabulary.safetensors")
+    assert "damaged" in refusal(spec_of(drafter, folder))
+
+
+def test_a_drafter_without_a_tokenizer_has_the_verifiers(runner: type, folder: Path, tmp_path: Path) -> None:
+    """As `specviz distill` writes it, with a vocabulary of its own."""
+    make(folder)
+    drafter = write(published("untied", "F32", vocabulary=200), tmp_path / "drafter")
+    columns = {"kept": torch.arange(200).int(), "reads": torch.arange(300).clamp_max(199).int()}
+    save_file(columns, drafter / "vocabulary.safetensors")
+    assert greedy(pair_of(folder, drafter)) == generated(folder)
 
 
 def test_a_missing_shard_is_refused_and_one_file_goes_before_an_index(folder: Path) -> None:

@@ -38,6 +38,17 @@ def test_without_a_hub_only_cached_pairs_can_be_used_and_it_is_asked_once(
         assert it.spec.origin != "hub" or not it.cached
 
 
+@pytest.mark.parametrize("index", ["null", "[]", '{"weight_map": null}', '{"weight_map": {"a": 1}}'])
+def test_a_damaged_index_in_the_cache_is_no_cached_model(
+    index: str, empty_hub_cache: Path, tmp_path: Path
+) -> None:
+    tiny_pair("opt", tmp_path)
+    snapshot = put_into_hub_cache(empty_hub_cache, "facebook/opt-125m", tmp_path / "drafter")
+    (snapshot / "model.safetensors").unlink()
+    (snapshot / "model.safetensors.index.json").write_text(index)
+    assert not listed()["opt"].cached
+
+
 def test_what_is_gated_and_what_is_too_large_is_said_before_anything_is_downloaded(
     empty_hub_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

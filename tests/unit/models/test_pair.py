@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedTokenizerFast
 
 import specviz
 from specviz.engine.engine import Engine
@@ -54,6 +54,22 @@ def test_the_context_is_the_shorter_one_and_the_vocabulary_what_the_verifier_sco
     drafter.config.n_positions = 64
     pair = pair_from_models(drafter, verifier, tokenizer)
     assert (pair.context_length, pair.vocabulary_size) == (64, size)
+
+
+def test_suppressed_ids_that_the_pair_lacks_count_as_little_as_in_generate(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(tmp_path)
+    model = tiny_model("llama", len(tokenizer) + 9, 1, tmp_path / "m")
+    model.generation_config.suppress_tokens = [-1, 7, len(tokenizer)]
+    assert pair_from_models(model, model, tokenizer).suppressed_ids == {7}
+
+
+def test_pass_times_are_measured_within_the_context(tmp_path: Path) -> None:
+    """A table of learned positions has no further ones."""
+    tokenizer = tiny_tokenizer(tmp_path)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=24)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    pair = pair_from_models(model, model, tokenizer)
+    assert max(count for count, _ in pair.pass_times.verifier) == 16
 
 
 def test_tokenizers_with_the_same_ids_that_split_otherwise_are_refused(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ Bytes = np.ndarray
 
 _LOW, _SIGNS = np.uint32(0x0F0F0F0F), np.uint32(0x80808080)
 """Masks: the low halves of four bytes, and their highest bits."""
-_ROW_BYTES = {Format.Q4_1: 20 / 32, Format.Q8_0: 34 / 32, Format.BF16: 2.0, Format.F16: 2.0, Format.F32: 4.0}
+ROW_BYTES = {Format.Q4_1: 20 / 32, Format.Q8_0: 34 / 32, Format.BF16: 2.0, Format.F16: 2.0, Format.F32: 4.0}
+"""Bytes of a weight."""
 
 
 def inputs(weights: Bytes, kind: Format) -> int:
     """Number of inputs of a matrix."""
-    return int(weights.shape[1] / _ROW_BYTES[kind])
+    return int(weights.shape[1] / ROW_BYTES[kind])
 
 
 def arrange(weights: Bytes, kind: Format, found: np.ndarray) -> None:

@@ -387,8 +387,11 @@ def packer(kernel: Kernel) -> Any:
 
 def _quantise(b: Builder, kernel: Kernel, values: list[Value], at: Value) -> None:
     most = float(kernel.arithmetic.precision.value)
-    sizes = [call(b, "llvm.fabs.v16f32", each) for each in values]
-    largest = larger(b)(reduce(b, larger(b)(*sizes), larger(b)), ir.Constant(F32, 1e-30))
+    # The bits of numbers that are not negative are in the numbers' order, with NaN as the largest, which so gets into the scale.
+    bits = [b.bitcast(call(b, "llvm.fabs.v16f32", each), INTS) for each in values]
+    largest = b.bitcast(reduce(b, larger(b)(*bits), larger(b)), F32)
+    least = ir.Constant(F32, 1e-30)
+    largest = b.select(b.fcmp_ordered("<", largest, least), least, largest)
     scale = b.fmul(largest, ir.Constant(F32, float(np.float32(1 / most))))
     factor = splat(b, b.fdiv(ir.Constant(F32, most), largest))
     wholes = [b.fptosi(call(b, "llvm.rint.v16f32", b.fmul(each, factor)), INTS) for each in values]

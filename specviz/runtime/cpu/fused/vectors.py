@@ -104,14 +104,20 @@ def reduce(b: Builder, vector: Value, combine: Callable[[Value, Value], Value]) 
 
 
 def larger(b: Builder) -> Callable[[Value, Value], Value]:
-    """Combines two floats, or vectors of them, to the larger."""
-    return lambda one, other: b.select(b.fcmp_ordered(">", one, other), one, other)
+    """Combines two numbers, or vectors of them, to the larger; of floats with NaN, to either."""
+
+    def combine(one: Value, other: Value) -> Value:
+        is_integer = isinstance(getattr(one.type, "element", one.type), ir.IntType)
+        compare = b.icmp_signed if is_integer else b.fcmp_ordered
+        return b.select(compare(">", one, other), one, other)
+
+    return combine
 
 
 def exponential(b: Builder, x: Value) -> Value:
-    """exp of a vector clamped to [−87, 88], to about one unit in the last place (Cephes' polynomial)."""
-    x = call(b, "llvm.maxnum.v16f32", x, floats(-87.0))
-    x = call(b, "llvm.minnum.v16f32", x, floats(88.0))
+    """exp of a vector clamped to [−87, 88], to about one unit in the last place (Cephes' polynomial). NaN stays NaN."""
+    x = b.select(b.fcmp_ordered("<", x, floats(-87.0)), floats(-87.0), x)
+    x = b.select(b.fcmp_ordered(">", x, floats(88.0)), floats(88.0), x)
     power = call(b, "llvm.floor.v16f32", fma(b, x, floats(1.4426950408889634), floats(0.5)))
     rest = fma(b, power, floats(2.12194440e-4), fma(b, power, floats(-0.693359375), x))
     result = floats(1.9875691500e-4)

@@ -32,6 +32,11 @@ def cache_argument(kind: type) -> str:
     return "cache" if "cache" in names else "past_key_values"
 
 
+def is_stateful(kind: type) -> bool:
+    """Whether a model class keeps a state besides its cache, from which tokens cannot be taken back. No public name says so."""
+    return bool(getattr(kind, "_is_stateful", False))
+
+
 def padding_id(config: GenerationConfig) -> int | None:
     """The id that `generate` pads with. `generate` stores its final choice only in private tensors of the config."""
     padding = config._pad_token_tensor

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specviz.compat.transformers import attention_of, cache_argument
+from specviz.compat.transformers import attention_of, cache_argument, is_stateful
 from specviz.errors import PairError, is_out_of_memory
 from specviz.runtime.runner import Runner
 
@@ -140,7 +140,7 @@ def _config_has(config: Any) -> str:
 
 def _class_has(kind: type, config: Any) -> str:
     """Why the runner does not serve a model's class; as `_config_has`."""
-    if getattr(kind, "_is_stateful", False):
+    if is_stateful(kind):
         return "keep a state from which rejected draft tokens cannot be taken back"
     accepted = inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
     if cache_argument(kind) not in accepted:

@@ -11,6 +11,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
 from specviz.analysis.sweep.items import Item, Items
+from specviz.compat.lm_eval import first_filter
 from specviz.errors import RequestError, SpecvizError
 from specviz.integrations.lm_eval.model import HarnessModel, cut_at_stop, stop_texts
 from specviz.models.pair import ModelPair
@@ -143,8 +144,7 @@ class TaskItems(Items):
         """
         instance = self._instances[index]
         answer = replace(instance, resps=[cut_at_stop(text, stop_texts(instance.args[1]))], filtered_resps={})
-        # A private attribute: the public `Task.apply_filters` filters the task's own instances.
-        ensemble = self._task._filters[0]
+        ensemble = first_filter(self._task)
         try:
             ensemble.apply([answer])
             metrics = self._task.process_results(answer.doc, [answer.filtered_resps[ensemble.name]])

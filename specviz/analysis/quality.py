@@ -103,9 +103,11 @@ def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
     found: dict[str, Any] = {"distance": 0.0}
     if drafter is not None:
         asked = SamplingParameters(*run.warp).computable()
-        target = target_under(method, drafter, verifier, asked, bounded(run.lenience), run.greedy_drafts)
+        drafted = ~drafter.isneginf().all(-1)  # a lookup finds nothing at other positions, where pi is p
+        both = drafter[drafted], verifier[drafted]
+        target = target_under(method, *both, asked, bounded(run.lenience), run.greedy_drafts)
         own, backend = target.distributions, target.distributions.backend
-        p = distribution(verifier, *asked, backend=backend) if method.truncates else own.p
+        p = distribution(both[1], *asked, backend=backend) if method.truncates else own.p
         found["distance"] = float(backend.excess(target.pi(), p).double().sum())
     found["log_probability"] = float(_log_likelihoods(verifier, tokens).sum())
     found["greedy"] = int((verifier.argmax(-1) == tokens).sum())

@@ -113,8 +113,12 @@ class Method:
     @cached_property
     def rule(self) -> Rule | None:
         """The deferral test; None without one."""
-        if self.function or self.test is None:
-            return self.function
+        if self.function is not None:
+            from specviz.core.expression.tensors import finite_rule
+
+            return finite_rule(self.function)
+        if self.test is None:
+            return None
         from specviz.core.expression.tensors import compile_rule
 
         return compile_rule(self.test)

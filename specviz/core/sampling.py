@@ -51,9 +51,8 @@ class SamplingParameters(NamedTuple):
 
     def with_min_p(self, least: Number) -> SamplingParameters:
         """The same with a min-p of at least `least`."""
-        if isinstance(least, Tensor):
-            return self._replace(min_p=least.clamp_min(self.min_p))
-        return self._replace(min_p=max(self.min_p, least))
+        own, other = (self.min_p, least) if isinstance(self.min_p, Tensor) else (least, self.min_p)
+        return self._replace(min_p=own.clamp_min(other) if isinstance(own, Tensor) else max(own, other))
 
     @property
     def truncates(self) -> bool:

@@ -108,9 +108,9 @@ class Target:
         return (self.pi(some) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1).squeeze(-1)
 
     def _by_ratio(self, tokens: Tensor | None) -> Tensor:
-        """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V], under a method with a ratio."""
+        """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V], under a method with a ratio: the ratio, within 0 to 1."""
         assert self.method.ratio_of is not None
-        return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp_max(1)
+        return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp(0, 1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) of `tokens` [..., m] alone."""
@@ -346,8 +346,8 @@ def target_under(
         greedy_drafts: whether the drafter proposes its most probable token: q is one-hot.
     """
     distributions = Distributions(
-        drafter_logits,
-        verifier_logits,
+        drafter_logits.detach(),
+        verifier_logits.detach(),
         *method.sampling(asked, lenience),
         backend=backend_for(drafter_logits.device, drafter_logits.dtype, verifier_logits.dtype),
         greedy_drafts=greedy_drafts or method.greedy_drafts,

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -19,6 +20,7 @@ from specviz.engine.prefill import prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
+from specviz.errors import is_out_of_memory
 from specviz.models.pair import ModelPair
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
 from specviz.runtime.prefix_cache import LONGEST, PrefixCache
@@ -177,17 +179,29 @@ class Batch:
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Remove a sequence and free its slots, which may hold numbers that are not finite if it `failed`. Its run gets its logits.
 
-        Unless the run failed, its first `LONGEST` tokens go into the prefix caches of models that are batch-invariant.
+        Unless the run failed, its first `LONGEST` tokens go into the prefix caches of models that are batch-invariant. If memory runs
+        out for the logits, the error is raised, and the sequence is removed all the same.
         """
-        sequence.keep_logits()
-        read = sequence.ids[:-1][:LONGEST]
-        caches = () if failed or sequence.run.stop_reason == "failed" else self._prefixes or ()
-        for model, prefixes in zip((self._drafter, self._verifier), caches, strict=False):
-            if model.is_invariant and sequence in model.owners and prefixes.wants(read):
-                prefixes.keep(read, model.save(model.owners.index(sequence), len(read)))
         self.sequences.remove(sequence)
-        self._drafter.release(sequence, spoilt=failed)
-        self._verifier.release(sequence, spoilt=failed)
+        try:
+            sequence.keep_logits()
+            if not failed and sequence.run.stop_reason != "failed":
+                self._keep_prefix(sequence)
+        finally:
+            self._drafter.release(sequence, spoilt=failed)
+            self._verifier.release(sequence, spoilt=failed)
+
+    def _keep_prefix(self, sequence: Sequence) -> None:
+        """Put a sequence's first tokens into the prefix caches, if memory allows."""
+        read = sequence.ids[:-1][:LONGEST]
+        try:
+            for model, prefixes in zip((self._drafter, self._verifier), self._prefixes or (), strict=False):
+                if model.is_invariant and sequence in model.owners and prefixes.wants(read):
+                    prefixes.keep(read, model.save(model.owners.index(sequence), len(read)))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            log.warning("memory ran out: a text is not cached")
 
     def clear(self) -> None:
         """Remove all sequences and free all memory."""
@@ -201,24 +215,38 @@ class Batch:
     def step(self, *, short: bool = False) -> list[Outcome]:
         """Run one round for all sequences; finished and failed ones leave the batch. If `short`, K is 1 where it is left to the engine.
 
-        If a forward pass fails, its error is raised and no sequence has changed, so the step can be tried again.
+        If a forward pass fails, its error is raised and no sequence has changed, so the step can be tried again. A sequence that cannot
+        be removed properly has an outcome with the error.
         """
         choosing = sum(each.chooses_draft_length for each in self.sequences)
         length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
         outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
         for outcome in outcomes:
-            sequence, run = outcome.sequence, outcome.sequence.run
-            if outcome.error is not None:
-                self.remove(sequence, failed=True)
-                continue
-            run.seconds += seconds.total
-            if outcome.round is not None:
-                run.rounds.append(outcome.round)
-            run.verifier_calls += sequence.method.verifies
-            run.drafter_calls += outcome.drafted
-            if sequence.append(outcome.token_ids):
-                self.remove(sequence)
-        return sorted(outcomes, key=lambda outcome: outcome.sequence.index)
+            if outcome.error is None:
+                _record(outcome, seconds.total)
+        found = [self._after(outcome) for outcome in outcomes]
+        return sorted(found, key=lambda outcome: outcome.sequence.index)
+
+    def _after(self, outcome: Outcome) -> Outcome:
+        """Remove the outcome's sequence if it has ended or failed."""
+        sequence, failed = outcome.sequence, outcome.error is not None
+        try:
+            if failed or sequence.run.stop_reason:
+                self.remove(sequence, failed=failed)
+        except Exception as error:
+            return replace(outcome, error=outcome.error or error)
+        return outcome
+
+
+def _record(outcome: Outcome, seconds: float) -> None:
+    """Add a round to its sequence's run."""
+    sequence, run = outcome.sequence, outcome.sequence.run
+    run.seconds += seconds
+    if outcome.round is not None:
+        run.rounds.append(outcome.round)
+    run.verifier_calls += sequence.method.verifies
+    run.drafter_calls += outcome.drafted
+    sequence.append(outcome.token_ids)
 
 
 def _round_bytes(sequence: Sequence) -> int:

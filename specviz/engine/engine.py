@@ -17,7 +17,7 @@ from specviz.engine.events import Decided, E, Event, Finished, Started, Stream, 
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
-from specviz.errors import EngineError, is_out_of_memory
+from specviz.errors import EngineError, RequestError, is_out_of_memory
 from specviz.models.decoding import TokenLabels
 from specviz.models.tokenizer import encoding
 from specviz.schema.settings import Request
@@ -85,7 +85,12 @@ class Engine(BaseEngine[Event]):
         """Serve up to `max_sequences` requests at once; further ones wait for a slot.
 
         Without `records`, runs hold no rounds and no tokens: `Decided` has only the token ids.
+
+        Raises:
+            RequestError: `max_sequences` is below 1.
         """
+        if max_sequences < 1:
+            raise RequestError(f"max_sequences is {max_sequences}; it must be at least 1.")
         super().__init__(pair, records=records)
         self.max_sequences = max_sequences
 

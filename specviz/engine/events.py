@@ -66,7 +66,7 @@ class Stream(ABC, Iterator[E], Generic[E]):
     """The events of the requests of one call, as they happen.
 
     Nothing is served before the first `next`: a stream holds no slot if it was never started, was closed, or is no
-    longer referenced. One thread iterates; `abort` and `close` may be called from any.
+    longer referenced. One thread iterates and closes; `abort` may be called from any, and `close` too if a shared engine streams.
     """
 
     @abstractmethod

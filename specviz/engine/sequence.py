@@ -146,11 +146,10 @@ class Sequence:
         """Whether its draft length is left to the engine."""
         return self.request.draft_length == AUTO and self.method.drafts and self.method.verifies
 
-    def append(self, token_ids: list[int]) -> bool:
-        """Append a round's tokens. If they end the run, set its stop reason and return True."""
+    def append(self, token_ids: list[int]) -> None:
+        """Append a round's tokens, and set the run's stop reason if they end it."""
         self.ids += token_ids
         self.run.stop_reason = self._ending(self.ids[-1], len(self.ids))
-        return bool(self.run.stop_reason)
 
     def text_of(self, token: int, position: int) -> str:
         """The text that the next token, at `position`, completes; for the run's last token, with all unfinished text."""

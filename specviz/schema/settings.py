@@ -188,6 +188,12 @@ def _whole_numbers(ids: Any) -> tuple[int, ...]:
     return tuple(map(int, plain))
 
 
+def _tokens(given: Any) -> tuple[str | int, ...]:
+    if not isinstance(given, list | tuple) or not all(type(each) in (int, str) for each in given):
+        raise RequestError("forbidden_tokens must be a list of ids, and of strings that are one token each.")
+    return tuple(given)
+
+
 def _is_conversation(messages: object) -> bool:
     return (
         isinstance(messages, Sequence)
@@ -264,8 +270,7 @@ class Request(Settings, Prompt):
             setting.check(getattr(self, name))
         self.check_prompt()
         # Copies, so that the caller cannot change them.
-        if isinstance(self.forbidden_tokens, list):
-            object.__setattr__(self, "forbidden_tokens", tuple(self.forbidden_tokens))
+        object.__setattr__(self, "forbidden_tokens", _tokens(self.forbidden_tokens))
         if self.messages is not None:
             object.__setattr__(self, "messages", tuple(dict(message) for message in self.messages))
 

@@ -368,7 +368,7 @@ def typeset(node: Node) -> str:
     """A tree as it is shown: `p₁(v) ≥ (1 − α)·max p₁`, with as few parentheses as possible."""
     name, of = node.name, node.of.replace("1", "₁")
     if name == "number":
-        return f"{node.value:.0f}" if node.value.is_integer() else f"{node.value:g}"
+        return f"{node.value:.0f}" if node.value.is_integer() else f"{node.value!r}"
     if name == "top":
         return f"top({node.value:g}, {of})"
     if not node.parts:

@@ -59,6 +59,17 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
     return rule
 
 
+def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Any:
+    """A rule that is a Python function, with finite tensors as results."""
+
+    def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
+        score, threshold = (as_tensor(value, b.q) for value in function(b, a))
+        score = score if score.dim() else score.expand(*b.q.shape[:-1], 1)
+        return _without_nan(score, -math.inf), _without_nan(threshold, math.inf)
+
+    return rule
+
+
 def as_tensor(value: Value, like: Tensor) -> Tensor:
     """A setting as a tensor with the dtype and device of `like`; a tensor that has them stays as it is."""
     return tensor(value, like.device, like.dtype)

@@ -1,6 +1,7 @@
 """The rules: golden numbers, and the first law (exact) by enumeration over a small vocabulary."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,23 @@ def test_lenience_out_of_range_is_refused_with_a_sentence(name: str, lenience: o
 def test_unknown_method_names_the_known_ones() -> None:
     with pytest.raises(RequestError, match="drafter_only, verifier_only, speed, cascade_chow"):
         get_method("cascade_magic")
+
+
+def test_a_ratio_or_a_function_may_leave_its_range() -> None:
+    """A ratio below 0 accepts nothing; thresholds may be plain numbers, and infinite."""
+    b = Distributions(*torch.randn(2, 3, 8, dtype=torch.float64), 1.0)
+    negative = Method(name="negative", title="Negative", ratio="p(v) / q(v) - 2")
+    assert Target.of(negative, b, 0.0).pi().min() >= 0
+    for threshold, trusts in ((-math.inf, 1), (math.inf, 0), (0.1, None)):
+        rule = Method(name="own", title="Own", function=lambda b, a, threshold=threshold: (b.q1, threshold))
+        score, found = Target.of(rule, b, 0.0).deferral_test(torch.zeros(3, dtype=torch.long)) or ((), ())
+        assert found.isfinite().all()
+        assert trusts is None or ((score >= found) == bool(trusts)).all()
+
+
+def test_logits_of_a_model_in_training_have_a_target() -> None:
+    logits = torch.randn(2, 1, 8, requires_grad=True)
+    assert target_under(METHODS["cascade_tokenV3"], *logits, SamplingParameters(), 0.5).pi().sum() > 0.99
 
 
 def test_a_rule_may_be_a_function() -> None:

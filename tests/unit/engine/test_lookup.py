@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from specviz.analysis.quality import fidelity
 from specviz.core import gumbel
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.reference import inverse_cdf
@@ -125,6 +127,21 @@ def test_logits_have_a_row_for_every_token(pair: ModelPair) -> None:
     for token, row in zip(run.tokens, run.drafter_logits, strict=True):
         found = [] if token.acceptance is None else [(token.draft or token).id]
         assert (row == 0).nonzero()[:, 0].tolist() == found
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_where_nothing_was_found_pi_is_p(pair: ModelPair, temperature: float) -> None:
+    """The distance of a run from the verifier counts what was proposed alone."""
+    asked = Request(
+        prompt=PROMPT,
+        method="cascade_tokenV3",
+        max_new_tokens=24,
+        temperature=temperature,
+        return_logits=True,
+    )
+    [run] = Engine(pair).generate(asked)
+    assert any(token.acceptance is None for token in run.tokens)
+    assert math.isfinite(fidelity(run, pair)["distance"])
 
 
 def test_the_longest_match_counts_and_then_the_earliest() -> None:

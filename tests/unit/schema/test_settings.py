@@ -26,6 +26,8 @@ from specviz.schema.settings import Request
         ({"prompt": None, "token_ids": []}, "token_ids"),
         ({"prompt": None, "messages": []}, "messages"),
         ({"prompt": None, "messages": [{"role": "user"}]}, "messages"),
+        ({"forbidden_tokens": None}, "forbidden_tokens"),
+        ({"forbidden_tokens": [1.5]}, "forbidden_tokens"),
         ({"method": "x" * 1000}, "'x{58}…"),
         ({"seed": -(10**5000)}, "Seed"),
         ({"lenience": 10**400}, "Lenience"),

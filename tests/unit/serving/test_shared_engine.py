@@ -359,6 +359,30 @@ def test_when_memory_is_short_the_prefix_cache_goes_before_anybodys_text(
         list(beside)
 
 
+def test_memory_that_runs_out_after_a_step_takes_one_run_down(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other sequence repeats the step."""
+    keep = Sequence.keep_logits
+
+    def keep_logits(sequence: Sequence) -> None:
+        if sequence.request.max_new_tokens == 4:
+            raise OUT_OF_MEMORY
+        keep(sequence)
+
+    monkeypatch.setattr(Sequence, "keep_logits", keep_logits)
+    shared = start()
+    streams = [
+        shared.stream(asked(each, max_new_tokens=new, return_logits=True)) for each, new in ((0, 4), (1, 20))
+    ]
+    with ThreadPoolExecutor() as pool:
+        lost, whole = (pool.submit(finished, stream) for stream in streams)
+        with pytest.raises(EngineError, match="Memory ran out"):
+            lost.result()
+        [run] = whole.result()
+    assert len(run.verifier_logits) == len(run.tokens) == 20
+
+
 def test_a_prompt_that_does_not_fit_into_memory_is_tried_again_without_the_prefix_cache_and_then_fails(
     pair: ModelPair, alone: Alone, shared: SharedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

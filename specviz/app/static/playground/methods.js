@@ -57,7 +57,7 @@ export function ruling(method, b, a, { tree }) {
   const guide = guideOf(method, b, trusted);
   const alone = { drafter_only: 1, verifier_only: 0 }[method];
   const ratio = tree.ratio ? each(tree.ratio) : q.map((mass, word) => guide[word] / Math.max(mass, TINY));
-  const acceptance = ratio.map((value) => alone ?? (Math.min(1, value) || 0)); // 0 / 0 is 0
+  const acceptance = ratio.map((value) => alone ?? (Math.max(0, Math.min(1, value)) || 0)); // 0 / 0 is 0
   const acceptanceRate = total(q.map((mass, word) => mass * acceptance[word]));
   const shares = tree.share ? each(tree.share) : null;
   const after = (share) => scaled(guide.map((mass, word) => Math.max(0, share * mass - q[word])));

@@ -200,7 +200,7 @@ def _number_control(control: Control, prefix: str) -> Component:
 
 def _of_pair(key: str) -> dict[str, Any]:
     """Hint and placeholder of the repetition penalty for a pair."""
-    own = offered_pairs()[key].repetition_penalty
+    own = (PAIRS | offered_pairs())[key].repetition_penalty  # a pair that is greyed out can be chosen
     number = "" if own is None else f"{own:g}"
     info = f"1 is off. Leave empty for this pair’s own{number and ', '}{number}."
     return {"info": info, "placeholder": number}

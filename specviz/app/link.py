@@ -38,7 +38,7 @@ PANES = (2, 3, 4)
 DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
 """The choices of a draft length, the default first."""
 
-_NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?")
+_NUMBER = re.compile(r"-?[0-9]{1,12}([.][0-9]{1,20})?(e-[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,11 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
     found["seed"] = found.pop("seed")  # last, next to its button
     if most_tokens is not None:
         tokens = found["max_new_tokens"]
-        low, default = min(tokens.offered[0], most_tokens), min(tokens.default, most_tokens)
-        found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default)
+        (low, _), default = tokens.offered, min(tokens.default, most_tokens)
+        if low < most_tokens:
+            found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default)
+        else:  # too few for a slider
+            found["max_new_tokens"] = replace(tokens, offered=(1, most_tokens), default=default, step=None)
     return found
 
 
@@ -184,7 +187,11 @@ def _one_of(value: str, known: Iterable[str]) -> str:
 
 
 def _number(value: str, low: float, high: float, *, is_whole: bool = False) -> float:
-    if not _NUMBER.fullmatch(value) or not low <= float(value) <= high or (is_whole and "." in value):
+    if (
+        not _NUMBER.fullmatch(value)
+        or not low <= float(value) <= high
+        or (is_whole and not value.lstrip("-").isdigit())
+    ):
         raise _UnfitError(
             f"it must be a {'whole number' if is_whole else 'number'} from {low:g} to {high:.10g}"
         )

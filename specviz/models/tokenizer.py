@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,11 @@ from specviz.schema.settings import Request
 
 encoding = threading.Lock()
 """Held while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # In a forked process nobody would release a lock that another thread holds.
+    os.register_at_fork(
+        before=encoding.acquire, after_in_parent=encoding.release, after_in_child=encoding.release
+    )
 
 _REASON = 200
 """Most characters quoted of a chat template's reason to refuse a conversation."""

@@ -154,9 +154,17 @@ class EngineLoop:
         for sequence in prefill.sequences:
             self._scheduler.group_of(sequence).publish(Started(sequence.index, sequence.run))
         if steps_first:
-            outcomes = first_step(prefill.batch)
+            self._join_after_step(prefill)
+
+    def _join_after_step(self, prefill: _Prefill) -> None:
+        outcomes = first_step(prefill.batch)
+        try:
             self._batch.take(prefill.batch)
-            self._publish_outcomes(outcomes)
+        except Exception as error:  # `take` has released all that it took
+            group = self._scheduler.group_of(prefill.sequences[0])
+            self._fail(group, engine_error(error, len(prefill.sequences), prefill.batch.longest))
+            return
+        self._publish_outcomes(outcomes)
 
     def _recover_prefill(self, prefill: _Prefill, error: Exception) -> None:
         """Repeat the prefill if memory could be freed; otherwise fail the group."""

@@ -71,7 +71,7 @@ class _Handler(logging.StreamHandler):
         if record.levelno < logging.WARNING:
             return False
         error = record.exc_info[0] if record.exc_info else None
-        key = (record.name, _event(record), error)
+        key = (record.name, _event(record), error, getattr(record, "fields", {}).get("pair"))
         at, left_out = self._written.get(key, (-math.inf, 0))
         if monotonic() - at < REPEAT_SECONDS:
             self._written[key] = (at, left_out + 1)

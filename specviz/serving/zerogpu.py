@@ -14,6 +14,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -186,7 +187,8 @@ def _serve(key: str, requests: Sequence[Request], seconds: int) -> Iterator[tupl
         for event in engine.stream(requests):
             if isinstance(event, Started | Decided | Finished) and event.index not in begun:
                 begun.add(event.index)
-                yield event.index, event.run
+                # As it began: the run itself goes on in the engine's thread while this item is sent.
+                yield event.index, replace(event.run, rounds=[], stop_reason="")
             if isinstance(event, Decided):
                 yield event.index, event.round
             elif isinstance(event, Finished):

@@ -7,8 +7,10 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from specviz.app.controls import _number_control, _of_pair
 from specviz.app.link import MAX_PROMPT, NAMES, Link, Pane, parse_link, query_of, ranged
 from specviz.core.methods import METHODS
+from specviz.models.registry import PAIRS
 
 
 def parsed(query: str) -> Link:
@@ -46,14 +48,24 @@ def test_a_link_asks_for_no_longer_text_than_the_server_writes() -> None:
     assert parse_link(query, 1024).settings == {"max_new_tokens": 300}
     assert "200" in parse_link(query, 200).problems[0]
     five = ranged(5)["max_new_tokens"]
-    assert (five.offered, five.default) == ((5, 5), 5)
+    assert (five.offered, five.default, five.step) == ((1, 5), 5, None)  # a box: a slider needs more
+    _number_control(five, "")
 
 
 def test_a_comparison_that_is_written_is_read_as_the_same_link() -> None:
-    panes = (("speed", 0.30000000000000004, "auto"), ("cascade_diff", -0.5, 5, "embedded-skip"))
+    panes = (
+        ("speed", 0.30000000000000004, "auto"),
+        ("speed", 1e-05, "auto"),
+        ("cascade_diff", -0.5, 5, "embedded-skip"),
+    )
     link = parsed(query_of("compare", {"seed": 3}, panes)[1:])
     assert link == Link("compare", {"seed": 3}, tuple(Pane(*pane) for pane in panes))
     assert link.compares
+
+
+def test_a_pair_that_is_not_offered_has_its_penalty_too() -> None:
+    """A menu cannot keep it from being chosen."""
+    assert all(_of_pair(key)["info"] for key in PAIRS)
 
 
 def test_names_of_others_are_passed_over() -> None:

@@ -115,3 +115,6 @@ def test_a_warning_that_repeats_is_written_once_and_later_with_its_number(
     warnings = [line for line in lines if line["logger"] == "asyncio"]
     assert [line.get("repeated") for line in warnings] == [None, 49]
     assert len(lines) == 102
+    for pair in ("one", "two", "one"):
+        logging.getLogger("specviz.serving").warning("pair not loaded", extra={"fields": {"pair": pair}})
+    assert [json.loads(line)["pair"] for line in stream.getvalue().splitlines()[102:]] == ["one", "two"]

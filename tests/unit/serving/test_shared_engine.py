@@ -209,6 +209,12 @@ def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
     monkeypatch.setattr(Batch, "step", failing)
     assert engine.generate(asked(1))[0].token_ids == alone(asked(1))
     assert threw == [1]
+    monkeypatch.setattr(Batch, "step", step)
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "take", lambda *_: (_ for _ in ()).throw(MemoryError()))
+        with pytest.raises(EngineError, match="Memory ran out"):
+            engine.generate(asked(1))
+    assert next(running)  # only the one that joins has failed
     running.close()
 
 

@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from specviz.engine.events import Decided, Finished
 from specviz.environment import on_zero_gpu
 from specviz.errors import BusyError, EngineError, PairError, RequestError
 from specviz.models.registry import PAIRS, PairSpec
+from specviz.models.tokenizer import encoding
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
 from specviz.serving import zerogpu
@@ -40,6 +42,7 @@ def lending(monkeypatch: pytest.MonkeyPatch) -> None:
         def stream(*args: Any) -> Iterator[Any]:
             assert zerogpu.LEAST <= duration(*args) <= zerogpu.MOST
             for item in work(*pickle.loads(pickle.dumps(args))):
+                time.sleep(0.02)  # the worker's engine goes on meanwhile
                 yield pickle.loads(pickle.dumps(item))
 
         return stream
@@ -113,6 +116,23 @@ def test_a_pair_that_cannot_be_loaded_is_left_out(
     assert [record.fields for record in caplog.records] == [{"pair": "smollm2"}]  # type: ignore[attr-defined]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
+def test_a_worker_can_encode_whatever_a_thread_does_while_it_is_forked() -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with encoding:
+            held.set()
+            release.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    threading.Timer(0.1, release.set).start()
+    if (worker := os.fork()) == 0:
+        os._exit(not encoding.acquire(blocking=False))
+    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 0
+
+
 def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One run, two side by side, and one that is stopped."""
     pair = tiny_pair("llama", tmp_path)
@@ -122,6 +142,8 @@ def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, 
     expected = pair.generate("The quick brown fox", seed=3, max_new_tokens=12)
     assert isinstance(expected, Run)
     assert parse_trace(service.lines("embedded", request, stop)).token_ids == expected.token_ids
+    *_, end = service.events("embedded", [request], stop)
+    assert [each.index for each in end.run.rounds] == [*range(len(expected.rounds))]
     lines = [line for line in service.compare_lines(["embedded"] * 2, [request, request], stop) if line]
     for pane in (0, 1):
         of_pane = [line for line in lines if json.loads(line).get("pane") == pane]
@@ -134,7 +156,7 @@ def test_a_service_writes_the_text_of_its_pair(monkeypatch: pytest.MonkeyPatch, 
         if isinstance(event, Finished):
             ends.append((event.run.stop_reason, 0 < len(event.run.tokens) < 400))
     assert (ends, rounds) == ([("cancelled", True)], 2)
-    assert service.status()[0].finished == {"length": 3, "cancelled": 1}
+    assert service.status()[0].finished == {"length": 4, "cancelled": 1}
     with pytest.raises(PairError):
         list(service.lines("gpt2", request, stop))
     with pytest.raises(RequestError, match=r"tokens.*\b3\b"):

@@ -18,6 +18,7 @@ from specviz.app.link import Link, parse_link
 from specviz.app.running import QUIET, sent_with
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.generate import OPENING, Generate, fill, show_recorded
+from specviz.compat.gradio import then_always
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
@@ -88,7 +89,7 @@ def wire_opening(
     visited = address.visit(visit, None, outputs, trigger_mode="multiple", **QUIET)
     opened = page.load(open_, None, outputs, **QUIET)
     for event in (visited, opened):
-        event.then(None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
+        then_always(event, None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
 
 
 def _tab(link: Link) -> str | None:

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 from gradio.components import Component
@@ -68,6 +69,11 @@ class StopFlag(threading.Event):
         self.name = name
         self.ended = threading.Event()
 
+    def drop(self) -> None:
+        """Stop the run and discard its further output."""
+        self.is_dropped = True
+        self.set()
+
 
 class Stops:
     """The stop flag of each browser session's run, only while the run goes on."""
@@ -79,11 +85,11 @@ class Stops:
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
         """The flag of a new run of the session. A run that still goes on, as after a reload, is dropped."""
         key, flag = request.session_hash or "", StopFlag(name)
-        if before := self._flags.get(key):
-            self.drop(request)
-            before.ended.wait(_ENDING)  # so that the two do not count as two runs of one visitor
-        self._flags[key] = flag
+        before, self._flags[key] = self._flags.get(key), flag  # from here on, it can be stopped itself
         try:
+            if before:
+                before.drop()
+                before.ended.wait(_ENDING)  # so that the two do not count as two runs of one visitor
             yield flag
         finally:
             flag.ended.set()
@@ -98,8 +104,19 @@ class Stops:
     def drop(self, request: gr.Request) -> None:
         """Stop the session's run and discard its further output."""
         if flag := self._flags.get(request.session_hash or ""):
-            flag.is_dropped = True
-            flag.set()
+            flag.drop()
+
+
+class WiredRun(NamedTuple):
+    """What other parts of the page do with a run.
+
+    Attributes:
+        drop: ends a session's run; to call before the view shows something else.
+        after: lets an event start a run too, in place of one that goes on.
+    """
+
+    drop: Callable[[gr.Request], None]
+    after: Callable[[Any], None]
 
 
 def wire_run(
@@ -110,7 +127,7 @@ def wire_run(
     buttons: tuple[gr.Button, gr.Button],
     inputs: Mapping[str, Component],
     view: gr.HTML,
-) -> Callable[[gr.Request], None]:
+) -> WiredRun:
     """Let `triggers` start `run` and show what it yields. While a session's run goes on, its triggers do nothing.
 
     Args:
@@ -121,9 +138,6 @@ def wire_run(
         buttons: Run and Stop.
         inputs: components whose values `run` gets, by name.
         view: keeps what it shows until `run` yields.
-
-    Returns:
-        A function that ends a session's run, to call before the view shows something else.
     """
     stops = Stops()
     start, stop = buttons
@@ -140,28 +154,35 @@ def wire_run(
             context.copy().run(progress, fraction, desc=text)
 
         with stops.running(request) as flag:
-            yield {start: gr.Button(interactive=False), stop: gr.Button(interactive=True)}
+            # In every update, since the end of a dropped run may reach the browser after the first.
+            goes_on: dict[Component, Any] = {
+                start: gr.Button(interactive=False),
+                stop: gr.Button(interactive=True),
+            }
+            yield goes_on
             asked = {name: values[component] for name, component in inputs.items()}
             for value in run(flag, report, visitor_of(request), asked):
                 # A dropped run ends with an empty update: gradio repeats the last one at the end.
-                yield {view: gr.skip() if flag.is_dropped else value}
+                yield {view: gr.skip()} if flag.is_dropped else goes_on | {view: value}
                 if flag.is_dropped:
                     return
 
-    ran = gr.on(
-        triggers,
-        serve,
-        set(inputs.values()),
-        [start, stop, view],
-        show_progress_on=view,
-        trigger_mode="once",
-        concurrency_limit=None,  # the scheduler has its own queue, and shows users their position
-        api_visibility="private",
-    )
-    then_always(ran, None, None, [start, stop], js=page_script("run_ended"), **QUIET)
+    def starts(listen: Callable[..., Any], trigger_mode: str) -> None:
+        ran = listen(
+            serve,
+            set(inputs.values()),
+            [start, stop, view],
+            show_progress_on=view,
+            trigger_mode=trigger_mode,
+            concurrency_limit=None,  # the scheduler has its own queue, and shows users their position
+            api_visibility="private",
+        )
+        then_always(ran, None, None, [start, stop], js=page_script("run_ended"), **QUIET)
+
+    starts(partial(gr.on, triggers), "once")
     stop.click(stops.stop, None, None, **QUIET)
     page.unload(stops.drop)
-    return stops.drop
+    return WiredRun(stops.drop, lambda event: starts(event.then, "always_last"))
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:

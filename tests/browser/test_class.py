@@ -63,6 +63,11 @@ def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
     expect(page.locator("#tabs")).to_be_attached(timeout=MINUTES)
     page.wait_for_timeout(2000 * POLL_SECONDS)
     expect(page.get_by_test_id("invitation")).to_be_hidden()  # is there already
+    teacher.get_by_test_id("next").click()
+    expect(link).to_have_text("Your teacher invites you to step 5", timeout=WITHIN)
+    expect(page.get_by_test_id("player")).to_be_visible()
+    link.click()  # a lesson does not lie over it
+    page.wait_for_url("**/?lesson=cascades&step=5*")
 
     context.close()
 

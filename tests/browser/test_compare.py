@@ -13,7 +13,7 @@ from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
 from specviz.schema.trace import Run, parse_trace
-from tests.browser.driving import MINUTES, open_app, run, set_number
+from tests.browser.driving import MINUTES, open_app, run, set_number, wait_for_end
 from tests.browser.first_screen import Place, faults
 from tests.browser.scripted import Script
 from tests.support.traces import make_trace
@@ -315,6 +315,42 @@ def test_enter_twice_and_a_stop_end_the_one_run_and_so_do_a_preset_and_the_way_b
     page.wait_for_timeout(300)
     expect_shown(page, told)
     assert (len(opened.compared), opened.finished) == (3, 0)
+
+
+def test_a_pane_that_is_removed_takes_its_lines_with_it(page: Page, opened: Script) -> None:
+    """While a run is written, and while a recorded one replays; the others keep their own texts."""
+    hold(opened)
+    texts = [parse_trace(trace).text for trace in opened.panes]
+    page.click("#compare-run")
+    expect(tokens(page, 3)).not_to_have_count(0, timeout=MINUTES)
+    menu(page, 1).get_by_role("button", name="Remove").click()
+    opened.goes_on.set()
+    wait_for_end(page, prefix="compare-")
+    for number, text in enumerate(texts[1:], 1):
+        assert "".join(tokens(page, number).all_text_contents()) == text
+    expect(page.get_by_test_id("says")).to_have_text("Press Run to compare these panes.")
+
+    page.emulate_media(reduced_motion="no-preference")
+    told = next(each for each in SHELF.comparisons if len(each.panes) == 3)
+    preset(page, told).click()
+    expect(tokens(page, 3)).not_to_have_count(0, timeout=MINUTES)
+    menu(page, 1).get_by_role("button", name="Remove").click()
+    page.wait_for_function(STOPPED, timeout=MINUTES)
+    for number, recorded in enumerate(runs_of(told)[1:], 1):
+        assert "".join(tokens(page, number).all_text_contents()) == recorded.text
+
+
+def test_the_way_back_empties_what_an_address_leaves_out(page: Page, opened: Script) -> None:
+    penalty = page.locator("#compare-drawer").get_by_label("Repetition penalty")
+    for value in ("", "1.7"):
+        page.click("#compare-more")
+        penalty.fill(value)
+        page.keyboard.press("Escape")
+        run(page, prefix="compare-")
+    page.go_back()
+    page.wait_for_function("!location.search.includes('penalty')")
+    page.click("#compare-more")
+    expect(penalty).to_have_value("")
 
 
 def test_a_phone_shows_one_pane_at_a_time(phone: Page, address: str, script: Script) -> None:

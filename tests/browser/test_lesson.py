@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from specviz import environment
 from specviz.analysis.recorded_runs import read_recorded_runs
@@ -165,6 +165,25 @@ def test_try_it_live_opens_what_the_step_shows_and_back_leads_to_the_step(page: 
     page.go_back()
     expect(page.locator(".sl-stage[data-place='8.1']")).to_be_visible(timeout=MINUTE)
     expect(page.get_by_test_id("answer")).to_be_visible()
+
+
+def test_a_lesson_that_loads_slowly_does_not_open_over_another_tab(page: Page, address: str) -> None:
+    page.goto(f"{address}?tab=lessons")
+    start = page.locator(".sl-start").first
+    expect(start).to_be_visible(timeout=MINUTE)
+    held = list[Route]()
+    page.route("**/lessons?*", lambda route: held.append(route))
+    start.click()
+    page.wait_for_timeout(300)
+    page.get_by_role("tab", name="One run").click()
+    [route] = held
+    with page.expect_response("**/lessons?*"):
+        route.continue_()
+    page.wait_for_timeout(300)
+    assert "lesson=" not in page.url
+    expect(page.get_by_test_id("player")).to_have_count(0)
+    page.click("#more-settings")
+    expect(page.locator("#seed input")).to_be_visible()
 
 
 def test_the_notes_are_in_a_window_of_their_own_whose_keys_lead(page: Page) -> None:

@@ -121,6 +121,21 @@ def test_back_and_forward_lead_through_all_views_without_a_reload(
     assert len(script.asked) == 1, "going back runs nothing"
 
 
+def test_a_prompt_too_long_for_an_address_is_left_out_of_it_and_runs(
+    page: Page, address: str, script: Script
+) -> None:
+    """Servers refuse long addresses, which gradio sends with every request."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_app(page, address)
+    page.fill("#prompt textarea", "почему " * 500)
+    run(page)
+    assert len(script.asked) == 1
+    assert len(page.url) < 2000
+    page.click("#share")
+    page.click("#copy-link")
+    expect(page.get_by_test_id("address-message")).to_contain_text("without the prompt")
+
+
 def test_a_link_opens_a_place_within_a_tab_and_a_token(page: Page, address: str, script: Script) -> None:
     """Lessons: test_lesson.py; comparisons: test_compare.py; sweeps: test_tradeoff.py; the playground: its own test."""
     page.goto(f"{address}?tab=wrong")

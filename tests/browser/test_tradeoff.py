@@ -294,6 +294,26 @@ def test_what_is_saved_is_what_is_shown(page: Page, script: Script, tmp_path: Pa
     assert " ".join(claim(RECORDED, 0.5).headline.split()) in words
 
 
+def test_a_text_opens_in_compare_while_another_comparison_runs(page: Page, script: Script) -> None:
+    """That one ends; the text's own begins."""
+    page.get_by_role("tab", name="Compare").click()
+    script.goes_on.clear()
+    page.click("#compare-run")
+    expect(page.locator("#compare-stop")).to_be_enabled(timeout=MINUTES)
+    page.get_by_role("tab", name="Trade-off").click()
+    page.get_by_test_id("point-open").click()
+    expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#compare-prompt textarea")).to_have_value(re.compile("Question"))
+    script.goes_on.set()
+    page.wait_for_function(
+        "document.querySelectorAll('#compare-view [data-pane=\"2\"] [data-testid=token]').length",
+        timeout=MINUTES,
+    )
+    wait_for_end(page, prefix="compare-")
+    assert [asked[0].prompt for _, asked in script.compared][-1] == RECORDED.items[0].prompt
+    assert (len(script.compared), script.finished) == (2, 1)
+
+
 def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded_ones(
     page: Page, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +333,14 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     script.steps.release()
     expect(said).to_contain_text("Sweeping: 60 of 96 texts", timeout=MINUTES)
     assert page.locator(".st-axis").first.text_content() == title, "what was chosen meanwhile stays"
+    which = page.get_by_test_id("sweep-which")
+    which.select_option("The usual")
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(RECORDED, 0.5).headline)
+    script.steps.release()
+    page.wait_for_timeout(1000)
+    expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(RECORDED, 0.5).headline)
+    which.select_option(YOURS)
+    expect(page.get_by_test_id("sweep-headline")).to_contain_text("not finished")
     page.click("#tradeoff-stop")
     wait_for_end(page, prefix="tradeoff-")
     expect(said).to_contain_text("Stopped: ")
@@ -328,7 +356,12 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     run(page, prefix="tradeoff-")
     expect(page.get_by_test_id("sweep-failure")).to_be_hidden()
     expect(said).to_have_text("Done: 96 of 96 texts.")
-    which = page.get_by_test_id("sweep-which")
+    checked = page.locator("#tradeoff-methods input:checked")
+    while checked.count():
+        checked.first.click()
+    run(page, prefix="tradeoff-")
+    expect(page.get_by_test_id("sweep-failure")).to_contain_text("Choose one to")
+    expect(said).to_have_text("Done: 96 of 96 texts.")  # it is still there
     expect(which.locator("option")).to_have_text(["The usual", "Another", YOURS])
     which.select_option("The usual")
     expect(page.get_by_test_id("sweep-headline")).to_have_text(claim(RECORDED, 0.5).headline)

@@ -81,16 +81,17 @@ def _recorded(told: Comparison, runs: list[Run], limits: Limits) -> RecordedComp
 
 @dataclass(frozen=True)
 class Compare:
-    """The tab's components that other modules read and set. A new number in `go` starts a run."""
+    """The tab's components that other modules read and set."""
 
     settings: dict[str, Component]
     """The settings: those of a `Request` by name, "pair" (of all panes) and "panes"."""
     view: CompareView
-    go: gr.State
     recorded: dict[str, RecordedComparison]
     """By key; the tab opens on the first."""
     drop: Callable[[gr.Request], None]
     """Ends the session's run and discards its further output."""
+    run_after: Callable[[Any], None]
+    """Lets an event of another part of the page start a run."""
 
     @property
     def outputs(self) -> list[Component]:
@@ -116,6 +117,8 @@ class Compare:
         for told in self.recorded.values():
             if all(_equal(told.settings.get(name), value) for name, value in wanted.items()):
                 return self.show(told)
+        if renews:  # an address leaves out what is empty
+            wanted = {name: component.value for name, component in self.settings.items()} | wanted
         return self.updates(wanted)
 
 
@@ -159,7 +162,6 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
     )
     with share:
         link_button("compare", settings, PREFIX)
-    go = gr.State(0)
 
     def shows_rule(panes: list[dict[str, Any]]) -> gr.Column:
         return gr.Column(visible=any(pane["method"] == OWN_RULE for pane in panes))
@@ -187,18 +189,24 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 
-    triggers = [buttons[0].click, prompt.submit, go.change]
+    triggers = [buttons[0].click, prompt.submit]
     wire_settings("compare", settings, triggers, PREFIX)
-    drop = wire_run(
-        page, partial(grow, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
-    )
-    tab = Compare(settings, view, go, recorded, drop)
+    run = partial(grow, lines)
+    drop, after = wire_run(page, run, triggers=triggers, buttons=buttons, inputs=settings, view=view)
+
+    def keep_address(event: Any) -> None:
+        js = address_script("keepAddress", "compare", settings)
+        event.then(None, list(settings.values()), None, js=js, **QUIET)
+
+    def run_after(event: Any) -> None:
+        keep_address(event)
+        after(event)
+
+    tab = Compare(settings, view, recorded, drop, run_after)
 
     def show(request: gr.Request, event: gr.SelectData) -> list[Any]:
         drop(request)
         return tab.show(recorded.get(str(event.index)))
 
-    js = address_script("keepAddress", "compare", settings)
-    shown = panes.select(show, None, tab.outputs, **QUIET)
-    shown.then(None, list(settings.values()), None, js=js, **QUIET)
+    keep_address(panes.select(show, None, tab.outputs, **QUIET))
     return tab

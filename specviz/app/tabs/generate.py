@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -132,9 +133,8 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     triggers = [buttons[0].click, prompt.submit]
     gr.on(triggers, None, None, examples, js='() => ""', **QUIET)
     wire_settings("generate", settings, triggers)
-    drop = wire_run(
-        page, partial(grow, lines), triggers=triggers, buttons=buttons, inputs=settings, view=view
-    )
+    run = partial(grow, lines)
+    drop, _ = wire_run(page, run, triggers=triggers, buttons=buttons, inputs=settings, view=view)
     _wire_forks(page, service, view)
     view.fill(_filled, None, [method, lenience], **QUIET)
 
@@ -173,10 +173,10 @@ def form_of(run: Run, limits: Limits) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(run, name) for name in ranged()}
     values |= {"prompt": run.prompt, "method": run.method, "draft_length": run.draft_length or AUTO}
     values["lenience"] = lenience_value(run.method, run.lenience)
+    # Of other pairs it is not known: empty would be another number there.
     own = PAIRS[run.pair].repetition_penalty if run.pair in PAIRS else None
-    values["repetition_penalty"] = (
-        "" if run.repetition_penalty == (own or 1) else f"{run.repetition_penalty:g}"
-    )
+    penalty = str(run.repetition_penalty).removesuffix(".0")
+    values["repetition_penalty"] = "" if run.repetition_penalty == own else penalty
     values["max_new_tokens"] = min(run.max_new_tokens, limits.max_new_tokens)
     if run.rule:
         values["rule"] = run.rule
@@ -199,6 +199,8 @@ def _filled(event: gr.EventData) -> list[Any]:
     sent = sent_with(event)
     name, lenience = sent.get("method"), sent.get("lenience")
     if not isinstance(name, str) or name not in METHODS or not isinstance(lenience, int | float):
+        return [gr.skip(), gr.skip()]
+    if not abs(lenience) <= sys.float_info.max:
         return [gr.skip(), gr.skip()]
     return [name, lenience_value(name, float(lenience))]
 

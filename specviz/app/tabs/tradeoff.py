@@ -38,15 +38,15 @@ def tradeoff_tab(
         controls = _sweep_controls()
         buttons = run_buttons(PREFIX)
 
-    def open_text(now: Live, starts: int, event: gr.EventData) -> list[Any]:
-        """Updates that run the chosen text's settings in Compare: settings, view, tab and `go`."""
-        return [*compare.updates(events.text(now, event)), gr.Tabs(selected="compare"), starts + 1]
+    def open_text(now: Live, request: gr.Request, event: gr.EventData) -> list[Any]:
+        """Updates that show the chosen text's settings in Compare: settings, view and tab."""
+        compare.drop(request)
+        return [*compare.updates(events.text(now, event)), gr.Tabs(selected="compare")]
 
     # A reader may click faster than answers come: the browser drops cards of other points and shows the sweep that was requested last.
     view.choose(events.choose, live, view, trigger_mode="multiple", **QUIET)
     view.show(events.show, live, view, trigger_mode="always_last", **QUIET)
-    opened = [*compare.outputs, tabs, compare.go]
-    view.open(open_text, [live, compare.go], opened, **QUIET)
+    compare.run_after(view.open(open_text, live, [*compare.outputs, tabs], **QUIET))
     wire_run(
         page,
         events.run,

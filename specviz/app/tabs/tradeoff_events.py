@@ -122,11 +122,11 @@ class TradeoffEvents:
         """Sweep a pair; yields values of the view."""
         asked = dict(asked)
         live, which, failure = asked.pop("live"), len(self._recorded), ""
-        live.sweep = None
         try:
             key = asked.pop("pair")
             self._service.check_pair(key)
             plan = plan_of(key, **asked)
+            live.sweep = None
             yield self.shown(which, live, said="The first answers are being written.")
             shown_at = time.monotonic()
             for sweep in self._service.sweep(key, plan, stop, progress, visitor=visitor):

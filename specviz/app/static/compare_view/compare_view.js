@@ -61,6 +61,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const read = createReader();
   let panes = [];
+  let sources = []; // the panes when their runs began, by which lines count them: one may have been removed since
   let rows = [];
   let told = null; // the line of a recorded comparison
   let pinning = false; // whether a pin is just being repeated in another pane
@@ -81,7 +82,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
 
   function take({ pane: at, ...entry }) {
     if (Number.isInteger(at)) {
-      if (panes[at]) add(panes[at], entry);
+      if (sources[at]) add(sources[at], entry);
     } else if (entry.type === "recorded") told = entry;
     else if (entry.type === "compare") open(Math.min(finite(entry.panes), atMost));
     else if (entry.type === "waiting") say("Now " + waitingWords(entry.queue_position) + " …");
@@ -95,6 +96,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
     fail({ message: "" });
     say(told ? "" : SHARED);
     setPanes(count);
+    sources = [...panes];
     for (const pane of panes) clear(pane);
     chosen.show(told ? string(told.key) : null);
   }
@@ -128,6 +130,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
   }
 
   function conclude({ rows: fresh, says: parts }) {
+    if (sources.some((pane) => !panes.includes(pane))) return; // it compares other panes
     rows = list(fresh).map((row) => ({ ...row, milliseconds: 1000 * row.seconds || null }));
     say(...sentence(parts), told?.note ? " " + string(told.note) : "");
     if (told) replay();
@@ -148,8 +151,8 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
   // ---- the replay: one call of the verifier a step, in every pane
 
   function replay() {
-    const length = Math.max(0, ...panes.map((pane) => pane.waiting.length));
-    steps = Array.from({ length }, (_, at) => panes.map((pane) => pane.waiting[at] ?? null));
+    const length = Math.max(0, ...sources.map((pane) => pane.waiting.length));
+    steps = Array.from({ length }, (_, at) => sources.map((pane) => pane.waiting[at] ?? null));
     for (const pane of panes) pane.waiting = [];
     if (calm.matches) return finish();
     host.dataset.replays = "";
@@ -158,7 +161,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
 
   function step() {
     const due = steps.shift() ?? [];
-    due.forEach((round, at) => round && write(panes[at], round));
+    due.forEach((round, at) => round && write(sources[at], round));
     for (const pane of panes) pane.text.flush();
     drawBars();
     if (steps.length === 0) return finish();
@@ -173,7 +176,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
   }
 
   function finish() {
-    for (const due of steps.splice(0)) due.forEach((round, at) => round && write(panes[at], round));
+    for (const due of steps.splice(0)) due.forEach((round, at) => round && write(sources[at], round));
     delete host.dataset.replays;
     for (const pane of panes) {
       pane.text.flush();
@@ -263,7 +266,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
     const [wanted, run] = [chosen.panes()[at], pane.run];
     if (!wanted || !run) return false;
     const pair = wanted.pair ?? around().pair;
-    return differs(SHARED_SETTINGS, run, around()) || wanted.method !== run.method || wanted.lenience !== run.lenience || (Boolean(run.pair) && pair !== run.pair);
+    return differs(SHARED_SETTINGS, run, around()) || wanted.method !== run.method || wanted.lenience !== run.lenience || (run.method === "own_rule" && "rule" in around() && around().rule !== run.rule) || (Boolean(run.pair) && pair !== run.pair);
   }
 
   /** Everything around the texts. */

@@ -1,8 +1,7 @@
 /** A comparison in numbers: the folded table, and bars with the number of verifier calls of each pane. */
 
-import { DASH, count, el, list, signed } from "../shared/dom.js";
+import { DASH, count, el, list, percent, signed } from "../shared/dom.js";
 
-const percent = (value) => (Number.isFinite(value) ? Math.round(100 * value) + " %" : DASH);
 const fixed = (places, unit = "") => (value) =>
   Number.isFinite(value) ? signed(value, Math.abs(value).toFixed(places)) + unit : DASH;
 

@@ -27,6 +27,8 @@ export function mount(element, { props }) {
   function show(invitation) {
     line.hidden = !invitation || invitation.link === awayLink || isThere(invitation.link);
     if (line.hidden) return;
+    const above = document.querySelector("dialog.sl-player[open]") ?? element; // a lesson lies over all else
+    if (host.parentElement !== above) above.append(host);
     if (anchor.textContent !== words(invitation)) anchor.textContent = words(invitation);
     anchor.href = new URL(invitation.link, document.baseURI).href;
     anchor.dataset.link = invitation.link;
@@ -37,5 +39,5 @@ export function mount(element, { props }) {
     line.hidden = true;
   });
   followTheme(host);
-  poll(host, props.seconds, "class/now?visitor=" + visitor, ({ invitation }) => show(invitation));
+  poll(element, props.seconds, "class/now?visitor=" + visitor, ({ invitation }) => show(invitation));
 }

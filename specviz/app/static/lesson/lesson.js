@@ -32,12 +32,14 @@ function languageOf(codes, wanted) {
 
 function createLessons(host, { lessons, methods, fetchLesson }) {
   let player = null;
+  let turns = 0; // openings so far: what has been fetched for an earlier one is not shown
   const memories = new Map(); // by lesson: what was guessed and shown, for who comes back from elsewhere on the page
 
   async function open({ name, step, language }, isNew) {
     const known = lessons.find((each) => each.name === name);
     if (!known) return;
     leave();
+    const turn = turns;
     if (known.problem) {
       say(known.problem);
       return;
@@ -51,11 +53,13 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
     } catch {
       lesson = { problem: words.say("missing") };
     }
+    if (turn !== turns) return;
+    say("");
     if (lesson.problem) {
       say(lesson.problem);
       return;
     }
-    say("");
+    if (isNew ? !host.offsetParent : asked()?.name !== name) return; // another tab was chosen meanwhile
     if (isNew || !memories.has(name)) memories.set(name, { guesses: new Map(), revealed: new Set() });
     let before = isNew ? "" : null;
     player = createPlayer(lesson, {
@@ -84,6 +88,7 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
   function leave() {
     const old = player;
     player = null;
+    turns += 1;
     if (old?.node.open) old.close();
     old?.node.remove();
   }

@@ -1,7 +1,7 @@
 /**
  * The speaker's notes: a second window, which this page writes without the server. Keys pressed in it control the lesson.
  *
- * createNotes({onKey}) -> {open() -> whether it is there, show(what), close()}
+ * createNotes({onKey}) -> {open() -> whether it is there, show(what), end()}
  */
 
 import { attributes, el } from "../shared/dom.js";
@@ -70,6 +70,12 @@ export function createNotes({ onKey }) {
     page = null;
   }
 
+  /** The lesson is over. */
+  function end() {
+    close();
+    removeEventListener("pagehide", close);
+  }
+
   addEventListener("pagehide", close);
-  return { open, show, close };
+  return { open, show, end };
 }

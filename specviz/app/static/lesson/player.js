@@ -267,6 +267,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, mem
       const link = attributes(el("a", "", el("span", "", place)), { href: hrefOf(place), "aria-label": place + ": " + titleOf(place) });
       link.title = place + ": " + titleOf(place);
       link.addEventListener("click", (event) => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
         event.preventDefault();
         go(place);
       });
@@ -329,11 +330,12 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, mem
 
   node.addEventListener("keydown", handle);
   node.addEventListener("close", () => {
-    notes.close();
+    notes.end();
+    follower.disconnect();
     if (document.fullscreenElement) document.exitFullscreen();
     onClose();
   });
-  new MutationObserver(() => node.open && (themeButton.textContent = words.say(document.body.classList.contains("dark") ? "light" : "dark")))
-    .observe(document.body, { attributes: true, attributeFilter: ["class"] });
+  const follower = new MutationObserver(() => (themeButton.textContent = words.say(document.body.classList.contains("dark") ? "light" : "dark")));
+  follower.observe(document.body, { attributes: true, attributeFilter: ["class"] });
   return { name: lesson.name, node, open, close, go };
 }

@@ -7,6 +7,7 @@ import { attributes, el } from "../shared/dom.js";
 
 const SHOWN = 4000; // milliseconds that a message stays
 const DRAWN = 50; // milliseconds until one looks again whether a tab is drawn
+const LONGEST = 6000; // characters of a query: servers refuse long addresses, and gradio sends the query with every request
 
 const selected = {}; // by tabs: the id of the selected one
 const views = {}; // by place: the query of the view that it holds
@@ -84,7 +85,7 @@ addEventListener("popstate", ({ state }) => {
 /** The number in the value of a lenience track. */
 const lenienceOf = (track) => JSON.parse(track).lenience;
 
-/** The query of settings, {name in a link: value}; "panes" is JSON text, a list of panes. */
+/** The query of settings, {name in a link: value}; "panes" is JSON text, a list of panes. Without the prompt if that would be too long. */
 function queryOf(tab, asked) {
   const query = new URLSearchParams();
   const add = (name, value) => value !== null && value !== "" && query.append(name, String(value));
@@ -97,6 +98,7 @@ function queryOf(tab, asked) {
     add(name, name === "lenience" ? lenienceOf(value) : value);
   }
   for (const { method, lenience, draft_length, pair } of shown) add("pane", [method, lenience, draft_length, pair].filter((part) => part != null).join(":"));
+  if (String(query).length > LONGEST) query.delete("prompt");
   return "?" + query;
 }
 
@@ -108,10 +110,11 @@ export function keepAddress(tab, asked) {
 
 /** Copy a link to these settings. */
 export async function copyLink(tab, asked) {
-  const link = location.origin + location.pathname + queryOf(tab, asked);
+  const query = queryOf(tab, asked);
+  const link = location.origin + location.pathname + query;
   try {
     await navigator.clipboard.writeText(link);
-    say("Link copied");
+    say(asked.prompt && !new URLSearchParams(query).has("prompt") ? "Link copied, without the prompt: it is too long for a link" : "Link copied");
   } catch {
     say("This browser does not let pages copy. The link:", link);
   }

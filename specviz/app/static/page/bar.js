@@ -38,7 +38,6 @@ export function mount(element) {
     document.body.classList.toggle("dark", window.specvizTheme === "dark");
   });
   followTheme(host, () => {
-    theme.setAttribute("aria-pressed", String(host.dataset.theme === "dark"));
     theme.textContent = host.dataset.theme === "dark" ? "Light" : "Dark";
   });
   sayLarge();

@@ -157,7 +157,7 @@ function createPayoff(host, { measurements, methods, longest }) {
   addEventListener("popstate", () => follow());
 }
 
-const pays = (least) => "At these costs it pays if at least " + two(least) + " of the drafts are kept.";
+const pays = (least) => "At these costs it pays if at least " + two(Math.ceil(100 * least - 1e-9) / 100) + " of the drafts are kept.";
 
 /** The verdict, and the draft lengths and shares for which it holds. */
 export function words(kept, costs, longest) {

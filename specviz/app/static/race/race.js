@@ -92,6 +92,7 @@ function createRace(root, { leave = () => {} } = {}) {
     if (!cascade) return;
     const link = attributes(el("a", "", "See which"), { href: string(cascade.query) });
     link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
       event.preventDefault();
       leave(string(cascade.query));
     });

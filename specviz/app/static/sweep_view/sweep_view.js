@@ -48,6 +48,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     followed = null, // the query that was read or written last
     wanted = null, // a view that waits for its sweep: {which, heat, point}; without a heat it is new to the address
     kept = null, // the index of the sweep that the address names
+    reads = null, // that of the sweep that the reader chose, which one that goes on does not replace
     axes = { ...START };
   const extra = new Set(); // methods that the reader added
 
@@ -84,6 +85,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     write(PLACE, followed, false); // so that the page finds it again, also after a reload
     const which = Math.max(0, list(shown.names).indexOf(query.get("sweep")));
     wanted = { which, heat: Number(query.get("heat") ?? NaN), point: query.get("point") };
+    reads = which;
     if (which !== shown.which) return onShow({ sweep: which });
     takeWanted();
     listTemperatures();
@@ -101,6 +103,11 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
 
   function update(value) {
     const another = read(value);
+    if (!another.sweep) reads = null; // a new one begins
+    if (reads !== null && another.which !== reads && !another.failure) {
+      shown = { ...shown, titles: another.titles, names: another.names };
+      return listSweeps();
+    }
     if (another.which !== shown.which || !another.sweep) [temperature, chosen] = [null, null];
     if (another.which !== shown.which || another.sweep?.complete !== sweep?.complete) asked = null; // its figures changed
     shown = another;
@@ -287,7 +294,8 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
 
   find("sweep-which").addEventListener("change", ({ target }) => {
     wanted = { which: Number(target.value) };
-    onShow({ sweep: wanted.which });
+    reads = wanted.which;
+    onShow({ sweep: reads });
   });
   find("sweep-intervals").addEventListener("click", ({ target }) => {
     target.setAttribute("aria-pressed", String(target.getAttribute("aria-pressed") !== "true"));

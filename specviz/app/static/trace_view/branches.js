@@ -60,6 +60,7 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
   let run, cells, branches, shared;
 
   function reset() {
+    for (const { text: own } of branches ?? []) own.clear(); // a token pinned there would hold the inspector
     [run, cells, branches, shared] = [{}, [], [], Infinity];
     unfork();
   }
@@ -195,7 +196,10 @@ export function createBranches(grid, { text, scroller, methods, onItem, onClose 
   /** Close some branches: what the others share may be more now. */
   function close(...closed) {
     branches = branches.filter((each) => !closed.includes(each));
-    for (const { node } of closed) node.remove();
+    for (const { node, text: own } of closed) {
+      own.clear();
+      node.remove();
+    }
     shared = Infinity;
     show();
   }

@@ -106,6 +106,7 @@ export function createFigures(host, methods, { isNamed }) {
     cell("stop").textContent = rounds ? "" : stopWords();
     find(".sv-figures").classList.toggle("is-empty", whole.rounds === 0);
     host.classList.toggle("is-ended", whole.end !== null);
+    host.classList.toggle("is-waiting", waits !== null);
     const alone = isFree(run?.method) ? run.method : "";
     find(".sv-key-drafter").hidden = alone === "verifier_only";
     find(".sv-key-verifier").hidden = alone === "drafter_only";
@@ -119,15 +120,17 @@ export function createFigures(host, methods, { isNamed }) {
     warning.hidden = broken === 0;
     warning.textContent = count(broken, "line") + " of this trace could not be read and " +
       (broken === 1 ? "was" : "were") + " left out.";
+    if (waits && spoken.textContent !== stopWords()) spoken.textContent = stopWords();
+    if (waits) return;
     if (whole.end) announce();
     else if (run && !error && timer === null) timer = setTimeout(announce, ANNOUNCE_EVERY);
   }
 
   function sayTitle() {
     const settings = run ? settingsWords(run, methods).join(" · ") : "";
-    title.textContent = different ? "Not run yet with these settings" : isNamed ? settings : "";
+    title.textContent = different && !waits ? "Not run yet with these settings" : isNamed ? settings : "";
     title.title = settings;
-    title.classList.toggle("is-different", different);
+    title.classList.toggle("is-different", different && !waits);
   }
 
   /** Whether the form asks for another run than the one that is shown. */

@@ -52,44 +52,21 @@ def _target() -> str:
     return f"{versions} {target_name()} {sorted(target_features())}"
 
 
-def _view(context: Any, builder: Any, kind: Any, data: Any, size: Any) -> Any:
-    """A contiguous array of `size` numbers at `data`, whose memory it does not own."""
-    array, item = make_array(types.Array(kind, 1, "C"))(context, builder), context.get_value_type(kind)
-    width = context.get_constant(types.intp, context.get_abi_sizeof(item))
-    populate_array(array, data, (size,), (width,), width, None)
-    return array._getvalue()
-
-
 def array_at(kind: Any) -> Any:
     """numba function (address, size) -> the array of `size` numbers of a kind at an address. `carray` takes far longer to compile."""
 
     def view(_: Any, address: Any, size: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
-            pointer = builder.inttoptr(values[0], context.get_value_type(kind).as_pointer())
-            return _view(context, builder, kind, pointer, values[1])
+            item = context.get_value_type(kind)
+            array = make_array(types.Array(kind, 1, "C"))(context, builder)
+            width = context.get_constant(types.intp, context.get_abi_sizeof(item))
+            pointer = builder.inttoptr(values[0], item.as_pointer())
+            populate_array(array, pointer, (values[1],), (width,), width, None)
+            return array._getvalue()
 
         return types.Array(kind, 1, "C")(types.int64, types.int64), generate
 
     return intrinsic(view)
-
-
-def _part(_: Any, whole: Any, start: Any, most: Any) -> Any:
-    kind = types.Array(whole.dtype, 1, "C")
-
-    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
-        array = make_array(kind)(context, builder, values[0])
-        left = builder.sub(builder.extract_value(array.shape, 0), values[1])
-        size = builder.select(builder.icmp_signed("<", left, values[2]), left, values[2])
-        return _view(context, builder, kind.dtype, builder.gep(array.data, [values[1]]), size)
-
-    return kind(kind, types.int64, types.int64), generate
-
-
-array_part: Any = intrinsic(_part)
-"""numba function (array, start, most) -> `array[start : start + most]`, which takes far longer to compile.
-
-The array must be contiguous and outlive the result, and `start` must lie within it.
-"""
 
 
 def digest(*sources: Path) -> str:

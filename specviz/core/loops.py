@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from specviz.compat.numba import array_at, array_part, compiled_for_python, digest
+from specviz.compat.numba import array_at, compiled_for_python, digest
 
 Array = np.ndarray
 _SOURCES = digest(Path(__file__))
@@ -75,7 +75,7 @@ def _largest(row: Array) -> Any:
     lanes = np.empty(BLOCK, _f4)
     _fill(lanes, -np.inf)
     for start in range(0, row.size, BLOCK):
-        block = array_part(row, start, BLOCK)
+        block = row[start : start + BLOCK]
         for j in range(block.size):
             lanes[j] = np.fmax(block[j], lanes[j])  # a conditional expression would not become vector code
     return _most(lanes)
@@ -89,11 +89,11 @@ def _block_sum(block: Array, lanes: Array) -> float:
         for j in range(block.size):
             rest += block[j]
         return rest
-    left, right = array_part(block, 0, 256), array_part(block, 256, 256)
+    left, right = block[:256], block[256:]
     for j in range(256):
         lanes[j] = np.float64(left[j]) + np.float64(right[j])
     for width in (128, 64, 32, 16):
-        more = array_part(lanes, width, width)
+        more = lanes[width : 2 * width]
         for j in range(width):
             lanes[j] += more[j]
     found = 0.0
@@ -127,7 +127,7 @@ def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
 def _first(row: Array, top: Any) -> int:
     """Index of the first value that is `top`, the largest, or NaN. Without NaN, this is torch's argmax."""
     for start in range(0, row.size, BLOCK):
-        block = array_part(row, start, BLOCK)
+        block = row[start : start + BLOCK]
         found = _i4(0)
         for j in range(block.size):
             found |= _i4(not block[j] < top)
@@ -157,8 +157,8 @@ def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -
     scale = _f4(1 / temperature)
     _fill(lanes, _ZERO)
     for start in range(0, row.size, BLOCK):
-        block = array_part(out, start, BLOCK)
-        _exponentials(array_part(row, start, BLOCK), top, scale, block)
+        block = out[start : start + BLOCK]
+        _exponentials(row[start : start + BLOCK], top, scale, block)
         for j in range(block.size):
             lanes[j] += block[j]
     total = 0.0
@@ -201,7 +201,7 @@ def _cumulate(row: Array, blocks: Array, lanes: Array) -> float:
     """Writes to `blocks` the cumulative weight up to each block's end; returns the total weight."""
     total = 0.0
     for block in range(blocks.size):
-        total += _block_sum(array_part(row, block * BLOCK, BLOCK), lanes)
+        total += _block_sum(row[block * BLOCK : (block + 1) * BLOCK], lanes)
         blocks[block] = total
     return total
 
@@ -252,7 +252,7 @@ def sample(
     if temperature == 0:
         return _one_hot(row, top, found), scale
     for block in range(blocks.size):
-        own = array_part(found, block * BLOCK, BLOCK)
+        own = found[block * BLOCK : (block + 1) * BLOCK]
         for j in range(own.size):
             own[j] *= scale
         total += _block_sum(own, halves)
@@ -294,7 +294,7 @@ def total(values: Array, out: Array) -> None:
     for i in range(len(values)):
         found = 0.0
         for start in range(0, values.shape[1], BLOCK):
-            found += _block_sum(array_part(values[i], start, BLOCK), lanes)
+            found += _block_sum(values[i][start : start + BLOCK], lanes)
         out[i] = found
 
 
@@ -305,10 +305,10 @@ def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> 
     for i in range(len(weights)):
         threshold, found = _f4(thresholds[i]), 0.0
         for start in range(0, weights.shape[1], BLOCK):
-            block, own = array_part(scores[i], start, BLOCK), array_part(weights[i], start, BLOCK)
+            block, own = scores[i][start : start + BLOCK], weights[i][start : start + BLOCK]
             for j in range(own.size):
                 part[j] = own[j] if block[j] < threshold else _ZERO
-            found += _block_sum(array_part(part, 0, own.size), lanes)
+            found += _block_sum(part[: own.size], lanes)
         out[i] = found
 
 

@@ -118,7 +118,7 @@ class RecordedRuns:
         """Forks of a run, by lenience, each from the token at which its text diverges; None if it does not diverge.
 
         Raises:
-            TraceError: there is no such run, or a trace is invalid.
+            TraceError: a trace is invalid. An unknown run has no branches.
         """
         leniences = next((run.leniences for run in self.runs if run.key == key), ())
         files = {lenience: self.folder / branch_file(key, lenience) for lenience in leniences}

@@ -83,7 +83,7 @@ TOOLS_PATH = f"{API_PREFIX}/mcp"
 def is_tool_call(request: Any) -> bool:
     """Whether an event's request came over MCP.
 
-    Gradio sends queued events to itself with the header checked here; others are the assistant's request.
+    Queued events come from gradio itself, marked by a header; other events are the assistant's own request.
     """
     if request is None:
         return False

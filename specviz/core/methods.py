@@ -152,7 +152,7 @@ _SINCE_THE_PAPER = (
         group=_SINCE,
         formula="π = (1 − α)·p + α·q",
         ratio="((1 - a) * p(v) + a * q(v)) / q(v)",
-        sentence="Decodes losslessly towards a fixed mixture of the two models: no target as near to the verifier in total variation lets more drafts be accepted.",
+        sentence="Decodes losslessly towards a fixed mixture of the two models: of all targets as near to the verifier in total variation, it accepts the most drafts.",
         offered_range=(0.0, 1.0),
         default_lenience=0.3,
         strict_end="0: lossless",

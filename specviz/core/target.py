@@ -163,7 +163,7 @@ class Target:
         its residual.
 
         Returns:
-            The shares, ascending, float64 [..., n]; sums of share·rate and of rate from each share to the last, then 0: float64 [..., n + 1].
+            The shares, ascending, float64 [..., n]; suffix sums of share·rate and of rate, ending in 0: float64 [..., n + 1].
         """
         q, p, shares = self.distributions.q, self.distributions.p, self._share(None)
         rejected = (q - self._accepted).clamp_min_(0)

@@ -40,15 +40,14 @@ OWN = "Your own"
 class Method:
     """One method of the registry.
 
-    It has one of these, written in the language of `core.expression`, or none if it runs one model alone:
+    Unless it runs one model alone, it has one of these, mostly written in the language of `core.expression`:
 
     - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test as
       a `Rule`, for what the language cannot express.
     - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
       depend on the rejected token, and is 1 by default.
-
-    If it `matches`, the verifier draws its own token instead, which is written in any case: v is accepted if it is that token. With
-    draws of their own the ratio is p(v) and the residual p without v; if it `shares_noise`, both models draw with the same noise (`core.gumbel`).
+    - `matches`: the token written is always the verifier's own draw, and v is accepted if it is that token. If the models draw
+      independently, the ratio is p(v) and the residual p without v; if it `shares_noise`, they use the same noise (`core.gumbel`).
 
     Attributes:
         title: short, for tables and figures.

@@ -35,7 +35,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Decided:
-    """A round of a request is over; `run` already holds it."""
+    """A round of a request is over; `run` already holds what is recorded of it."""
 
     index: int
     run: Run

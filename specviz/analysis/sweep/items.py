@@ -70,7 +70,7 @@ class Items:
 
         For "arithmetic", the last number of the text must equal one of the answers. Signs and thousands separators are
         understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words, whatever their case
-        (after Unicode NFKC) and punctuation; if the item asks two questions, one of each one's answers. The rest of the text is
+        (after Unicode NFKC) and punctuation; if the item asks two questions, an answer to each. The rest of the text is
         ignored.
         """
         item = self.items[index]

@@ -61,7 +61,7 @@ class Panes(ScriptedHTML):
     MODULE = "compare_view/presets"
 
     def preprocess(self, payload: Any) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The panes, each with method, lenience, draft length and pair, which is None for the pair of all; raises gr.Error for anything else."""
+        """The panes, each with method, lenience, draft length and pair, which is None for the shared one; raises gr.Error for anything else."""
         try:
             return [asdict(pane) for pane in _PANES.validate_json(payload, strict=True)]
         except ValidationError:

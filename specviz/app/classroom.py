@@ -71,7 +71,7 @@ class Classroom:
             )
 
     def invite(self, asked: Mapping[str, Any]) -> None:
-        """Invite everybody to a "step", counted from 1, of a "lesson"; without both, withdraw the invitation.
+        """Invite everybody to a "step", counted from 1, of a "lesson"; with neither, withdraw the invitation.
 
         Raises:
             NotTheTeacherError: the "key" is not the teacher's.

@@ -48,7 +48,7 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
 
 
 def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
-    """The numbers that `what_if` reads at positions with draft tokens `tokens` [...] and `coins` [...], by key: [...] each."""
+    """For each key of `what_if`, its numbers [...] at positions with draft tokens [...] and `coins` [...]."""
     b = own.distributions
     found: dict[Any, Tensor] = {key: b.reading(key, tokens) for key in _keys(own.method)}
     least = torch.finfo(torch.float64).tiny
@@ -76,7 +76,8 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
 def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tensor:
     """The smallest score [n] above `own` [n] such that the mass of q on all scores up to it exceeds `share` [n], float64.
 
-    −inf where the mass on scores up to `own` already exceeds it, inf where all of q does not. `scores` names the distribution of `b`, [n, V].
+    −inf where the mass on scores up to `own` already exceeds `share`, inf where all of q does not exceed it. `scores` names the
+    distribution of `b`, [n, V].
     """
     score, weights = getattr(b, scores), b.q
     least = torch.nextafter(own, torch.full_like(own, math.inf))

@@ -73,7 +73,7 @@ class Lesson:
         """Its steps; their recorded runs are read on first access.
 
         Raises:
-            LessonError: a step has an error; the sentence names the file, and the line or the step.
+            LessonError: the file or a step has an error; the sentence names the file and, of an error in a step, the line or the step.
         """
         return tuple(self._step(number, fields) for number, fields in enumerate(self._pictures))
 

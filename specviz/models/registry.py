@@ -24,7 +24,7 @@ class HubSource:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the model is a folder on this machine: no repository's name is an absolute path."""
+        """Whether the model is a folder on this machine: only then is `repository` an absolute path."""
         return Path(self.repository).is_absolute()
 
 

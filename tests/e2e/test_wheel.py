@@ -2,85 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from email.message import Message
-from email.parser import Parser
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import specviz
 from specviz.engine.engine import Engine
 from specviz.schema.settings import Request
 from tests.support.wheel import ROOT, build_wheel, install_wheel
 
-NOT_IMPORTED = {"mcp": "gradio serves tools with it"}
-PLATFORM = {"spaces", "triton", "llama-cpp"}
-"""ZeroGPU's package, torch's package for GPUs, and the module of llama-cpp-python where that is not installed."""
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def metadata(wheel: Path) -> Message:
-    with ZipFile(wheel) as archive:
-        [name] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return Parser().parsestr(archive.read(name).decode())
-
-
-def requirements(metadata: Message, extra: str = "") -> dict[str, Requirement]:
-    """What the wheel requires, by canonical name: always, or for an extra alone, on a Python for which all of an extra has releases."""
-    found = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
-    where = {"extra": extra, "python_version": "3.12"}
-    chosen = [one for one in found if (one.marker.evaluate(where) if one.marker else not extra)]
-    return {canonicalize_name(one.name): one for one in chosen}
-
-
-def imported() -> Iterator[tuple[str, Path]]:
-    """Every foreign top-level module that the project imports anywhere, and where."""
-    for path in [ROOT / "app.py", *(ROOT / "specviz").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module]
-            else:
-                continue
-            for name in {name.partition(".")[0] for name in names}:
-                if name not in sys.stdlib_module_names and name != "specviz":
-                    yield name, path
-
-
-def test_every_import_is_declared_and_nothing_else(metadata: Message) -> None:
-    """What is imported is required, by the package or by an extra; what is required is imported, or has its reason."""
-    required = set(requirements(metadata))
-    extras = set(metadata.get_all("Provides-Extra", [])) - {"test"}
-    declared = required.union(*(requirements(metadata, extra) for extra in extras)) | PLATFORM
-    distributions = packages_distributions()
-    used = set()
-    for module, path in imported():
-        candidates = {canonicalize_name(name) for name in distributions.get(module, [module])}
-        assert candidates & declared, f"{path.relative_to(ROOT)} imports {module}, which is not declared"
-        used |= candidates
-    assert required - used - set(NOT_IMPORTED) == set()
-
-
-def test_requirements_are_bounded(metadata: Message) -> None:
-    """From below and from above, those of extras too."""
-    for extra in ("", *metadata.get_all("Provides-Extra", [])):
-        for name, one in requirements(metadata, extra).items():
-            assert {bound.operator for bound in one.specifier} in ({">=", "<"}, {">=", "<="}), name
 
 
 def test_the_wheel_carries_what_is_read_at_run_time(wheel: Path) -> None:

@@ -58,16 +58,6 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def test_a_shape_is_captured_when_it_has_come_back_and_results_are_not_overwritten(
-    replays: list[int],
-) -> None:
-    graphs = Graphs()
-    given = [torch.tensor([float(n), torch.inf, -torch.inf, torch.nan]) for n in range(PLAIN + 4)]
-    results = [graphs.run((1,), double, [each]) for each in given]
-    assert [result[0].item() for result in results] == [2.0 * n for n in range(PLAIN + 4)]
-    assert (len(graphs), len(replays)) == (1, 4)  # one replay to compare, three to serve
-
-
 def test_a_shape_that_failed_runs_plainly_and_in_the_end_nothing_more_is_captured(
     replays: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:

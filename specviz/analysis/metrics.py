@@ -114,33 +114,35 @@ def short_names(runs: Sequence[Run]) -> list[str]:
 
 
 def shares_coins(run: Run) -> bool:
-    """Whether only the rule can make the run differ from others. Above temperature 0, `verifier_only` and methods with shared noise use their
-    uniforms in another way.
+    """Whether only the rule can make the run differ from others. Above temperature 0, `verifier_only` and methods that match the verifier's
+    draws use their uniforms in another way.
     """
-    return run.temperature == 0 or not (run.method == BASELINE or get_method(run.method).shares_noise)
+    return run.temperature == 0 or not (run.method == BASELINE or get_method(run.method).matches)
 
 
 def headline(runs: Sequence[Run]) -> Sentence:
     """A few sentences about what several runs of one prompt show. They name each run."""
     names = dict(zip(map(id, runs), short_names(runs), strict=True))
-    alike = [run for run in runs if shares_coins(run)]
-    alike = alike or [run for run in runs if run.method == runs[0].method]
-    leader = alike[0]
-    comparable = set(map(id, alike))
-    found = [(run, first_divergence(leader, run)) for run in runs if run is not leader]
-    found = [(run, parting) for run, parting in found if parting is None or id(run) in comparable]
+    leader = next(filter(shares_coins, runs), runs[0])
+    found, apart = [], []
+    for run in runs:
+        if run is not leader:
+            parting = first_divergence(leader, run)
+            comparable = shares_coins(run) if shares_coins(leader) else run.method == leader.method
+            if parting is None or comparable:
+                found.append((run, parting))
+            else:
+                apart.append(run)
     same = [leader, *(run for run, parting in found if parting is None)]
     parted = [(run, parting) for run, parting in found if parting is not None]
     said: Sentence = []
     if len(same) > 1:
-        who = joined([names[id(run)] for run in same]) if parted else _EVERY[len(same)]
+        who = _EVERY[len(same)] if len(same) == len(runs) else joined([names[id(run)] for run in same])
         calls = joined([str(run.verifier_calls) for run in same])
         said.append(f"{who} write the same text, in {calls} calls of the verifier. ")
     parted.sort(key=lambda each: each[1].index)
     for place, (run, parting) in enumerate(parted):
         said += _parting(parting, names[id(leader)], names[id(run)], place == 0 and len(same) == 1, place > 0)
-    compared = {id(leader), *(id(run) for run, _ in found)}
-    apart = [run for run in runs if id(run) not in compared]
     if any(run.method == LOSSLESS and not run.lenience for run in runs):
         if any(run.method == BASELINE for run in apart):
             said.append(

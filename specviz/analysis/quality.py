@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from specviz.core.compiled import backend_for
 from specviz.core.methods import get_method
 from specviz.core.sampling import SamplingParameters, at, bounded, distribution
 from specviz.core.target import target_under
@@ -102,13 +103,17 @@ def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
         return {"distance": 0.0, "log_probability": 0.0, "greedy": 0}
     found: dict[str, Any] = {"distance": 0.0}
     if drafter is not None:
-        asked = SamplingParameters(*run.warp).computable()
-        drafted = ~drafter.isneginf().all(-1)  # a lookup finds nothing at other positions, where pi is p
-        both = drafter[drafted], verifier[drafted]
-        target = target_under(method, *both, asked, bounded(run.lenience), run.greedy_drafts)
-        own, backend = target.distributions, target.distributions.backend
-        p = distribution(both[1], *asked, backend=backend) if method.truncates else own.p
-        found["distance"] = float(backend.excess(target.pi(), p).double().sum())
+        asked, lenience = SamplingParameters(*run.warp).computable(), bounded(run.lenience)
+        backend = backend_for(verifier.device, drafter.dtype, verifier.dtype)
+        if method.truncates:  # and decodes losslessly towards what it leaves of p
+            settings = method.sampling(asked, lenience), asked
+            pi, p = (distribution(verifier, *each, backend=backend) for each in settings)
+        else:
+            drafted = ~drafter.isneginf().all(-1)  # a lookup finds nothing at other positions, where pi is p
+            both = drafter[drafted], verifier[drafted]
+            target = target_under(method, *both, asked, lenience, run.greedy_drafts)
+            pi, p = target.pi(), target.distributions.p
+        found["distance"] = float(backend.excess(pi, p).double().sum())
     found["log_probability"] = float(_log_likelihoods(verifier, tokens).sum())
     found["greedy"] = int((verifier.argmax(-1) == tokens).sum())
     if not (method.drafts and method.verifies):

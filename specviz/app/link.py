@@ -82,10 +82,8 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
     if most_tokens is not None:
         tokens = found["max_new_tokens"]
         (low, _), default = tokens.offered, min(tokens.default, most_tokens)
-        if low < most_tokens:
-            found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default)
-        else:  # too few for a slider
-            found["max_new_tokens"] = replace(tokens, offered=(1, most_tokens), default=default, step=None)
+        low, step = (low, tokens.step) if low < most_tokens else (1, None)  # too few for a slider
+        found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default, step=step)
     return found
 
 

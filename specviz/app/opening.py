@@ -17,7 +17,7 @@ from specviz.app.controls import address_module, describe_method
 from specviz.app.link import Link, parse_link
 from specviz.app.running import QUIET, sent_with
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.generate import OPENING, Generate, fill, show_recorded
+from specviz.app.tabs.generate import OPENING, Generate, fill, fresh, show_recorded
 from specviz.compat.gradio import then_always
 from specviz.lessons.shelf import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
@@ -116,6 +116,6 @@ def _generate(tab: Generate, link: Link, limits: Limits, *, renews: bool) -> lis
         method = wanted.setdefault("method", DEFAULT_METHOD)
         wanted["lenience"] = lenience_value(method, wanted.get("lenience"))
     if renews:
-        wanted = {name: component.value for name, component in tab.settings.items()} | wanted
+        wanted = fresh(tab.settings, wanted)
     about = describe_method(wanted["method"]) if "method" in wanted else gr.skip()
     return [*fill(tab.settings, wanted), about, *run]

@@ -83,7 +83,7 @@ class Stops:
 
     @contextmanager
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
-        """The flag of a new run of the session. A run that still goes on, as after a reload, is dropped."""
+        """The flag of a new run of the session. A run that still goes on is dropped, and ended first."""
         key, flag = request.session_hash or "", StopFlag(name)
         before, self._flags[key] = self._flags.get(key), flag  # from here on, it can be stopped itself
         try:
@@ -128,7 +128,7 @@ def wire_run(
     inputs: Mapping[str, Component],
     view: gr.HTML,
 ) -> WiredRun:
-    """Let `triggers` start `run` and show what it yields. While a session's run goes on, its triggers do nothing.
+    """Let `triggers` start `run` and show what it yields. While a run that they have started goes on, they do nothing.
 
     Args:
         page: a session's run stops when its visitor leaves this page.
@@ -160,6 +160,8 @@ def wire_run(
                 stop: gr.Button(interactive=True),
             }
             yield goes_on
+            if flag.is_dropped:
+                return
             asked = {name: values[component] for name, component in inputs.items()}
             for value in run(flag, report, visitor_of(request), asked):
                 # A dropped run ends with an empty update: gradio repeats the last one at the end.

@@ -106,9 +106,10 @@ def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) ->
 
 
 def _one_hot_argmax(logits: Tensor) -> Tensor:
-    """NaN everywhere if a logit is NaN or the largest is infinite, as softmax has it."""
+    """NaN everywhere if a logit is NaN or +inf, as softmax has it."""
     most = logits.max(-1, keepdim=True)
-    return torch.zeros_like(logits).scatter_(-1, most.indices, 1.0).add_(most.values - most.values)
+    one_hot = torch.zeros_like(logits).scatter_(-1, most.indices, 1.0)
+    return one_hot.masked_fill_(~(most.values < torch.inf), torch.nan)
 
 
 def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:

@@ -140,8 +140,8 @@ def _first(row: Array, top: Any) -> int:
 
 @_helper
 def _one_hot(row: Array, top: Any, out: Array) -> int:
-    """Writes 1 at the first value that is `top`, the largest, and 0 elsewhere; NaN everywhere if a value is NaN or infinite. Returns the index."""
-    unfit = _i4(not abs(top) < np.inf)
+    """Writes 1 at the first value that is `top`, the largest, and 0 elsewhere; NaN everywhere if one is NaN or +inf. Returns the index."""
+    unfit = _i4(not top < np.inf)
     for j in range(row.size):
         unfit |= _i4(row[j] != row[j])
     _fill(out, np.nan if unfit else 0.0)

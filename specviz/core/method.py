@@ -112,15 +112,11 @@ class Method:
     @cached_property
     def rule(self) -> Rule | None:
         """The deferral test; None without one."""
+        from specviz.core.expression.tensors import compile_rule, finite_rule
+
         if self.function is not None:
-            from specviz.core.expression.tensors import finite_rule
-
             return finite_rule(self.function)
-        if self.test is None:
-            return None
-        from specviz.core.expression.tensors import compile_rule
-
-        return compile_rule(self.test)
+        return None if self.test is None else compile_rule(self.test)
 
     @cached_property
     def ratio_of(self) -> Ratio | None:

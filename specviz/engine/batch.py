@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -177,15 +176,16 @@ class Batch:
 
     @torch.inference_mode()
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
-        """Remove a sequence and free its slots, which may hold numbers that are not finite if it `failed`. Its run gets its logits.
+        """Remove a sequence and free its slots, which may hold numbers that are not finite if it `failed`.
 
-        Unless the run failed, its first `LONGEST` tokens go into the prefix caches of models that are batch-invariant. If memory runs
-        out for the logits, the error is raised, and the sequence is removed all the same.
+        Unless it failed, its run gets its logits, and its first `LONGEST` tokens go into the prefix caches of models that are
+        batch-invariant. If memory runs out for the logits, the error is raised, and the sequence is removed all the same.
         """
         self.sequences.remove(sequence)
+        failed = failed or sequence.run.stop_reason == "failed"
         try:
-            sequence.keep_logits()
-            if not failed and sequence.run.stop_reason != "failed":
+            if not failed:
+                sequence.keep_logits()
                 self._keep_prefix(sequence)
         finally:
             self._drafter.release(sequence, spoilt=failed)
@@ -221,32 +221,27 @@ class Batch:
         choosing = sum(each.chooses_draft_length for each in self.sequences)
         length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
         outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
-        for outcome in outcomes:
-            if outcome.error is None:
-                _record(outcome, seconds.total)
-        found = [self._after(outcome) for outcome in outcomes]
+        found = [self._conclude(outcome, seconds.total) for outcome in outcomes]
         return sorted(found, key=lambda outcome: outcome.sequence.index)
 
-    def _after(self, outcome: Outcome) -> Outcome:
-        """Remove the outcome's sequence if it has ended or failed."""
-        sequence, failed = outcome.sequence, outcome.error is not None
+    def _conclude(self, outcome: Outcome, seconds: float) -> Outcome:
+        """Add a round to its sequence's run, and remove the sequence if it has ended or failed."""
+        sequence, run = outcome.sequence, outcome.sequence.run
+        if outcome.error is not None:
+            self.remove(sequence, failed=True)
+            return outcome
+        run.seconds += seconds
+        if outcome.round is not None:
+            run.rounds.append(outcome.round)
+        run.verifier_calls += sequence.method.verifies
+        run.drafter_calls += outcome.drafted
+        sequence.append(outcome.token_ids)
         try:
-            if failed or sequence.run.stop_reason:
-                self.remove(sequence, failed=failed)
+            if run.stop_reason:
+                self.remove(sequence)
         except Exception as error:
-            return replace(outcome, error=outcome.error or error)
+            return Outcome(sequence, [], error=error)
         return outcome
-
-
-def _record(outcome: Outcome, seconds: float) -> None:
-    """Add a round to its sequence's run."""
-    sequence, run = outcome.sequence, outcome.sequence.run
-    run.seconds += seconds
-    if outcome.round is not None:
-        run.rounds.append(outcome.round)
-    run.verifier_calls += sequence.method.verifies
-    run.drafter_calls += outcome.drafted
-    sequence.append(outcome.token_ids)
 
 
 def _round_bytes(sequence: Sequence) -> int:

@@ -291,10 +291,10 @@ def _settings(
         if isinstance(it, RepetitionPenaltyLogitsProcessor):
             _check_penalty(it, padding)
             asked["repetition_penalty"] = value
-        elif isinstance(it, NoBadWordsLogitsProcessor | SuppressTokensLogitsProcessor):
-            asked["forbidden_tokens"] += [
-                each for each in _banned(value) if 0 <= each < size
-            ]  # as transformers
+        elif isinstance(it, SuppressTokensLogitsProcessor):  # which ignores ids that the model lacks
+            asked["forbidden_tokens"] += [each for each in value.tolist() if 0 <= each < size]
+        elif isinstance(it, NoBadWordsLogitsProcessor):
+            asked["forbidden_tokens"] += _banned(value)
         else:
             asked[name] = value
     return asked
@@ -309,15 +309,13 @@ def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]
         )
 
 
-def _banned(tokens: Tensor | Mapping[tuple[int, ...], float]) -> list[int]:
-    """Ids of suppressed tokens [n], or of bad words that have a bias of −inf."""
-    if isinstance(tokens, Tensor):
-        return tokens.tolist()
-    if any(len(word) > 1 for word in tokens):
+def _banned(words: Mapping[tuple[int, ...], float]) -> list[int]:
+    """Ids of bad words, which have a bias of −inf."""
+    if any(len(word) > 1 for word in words):
         raise RequestError(
             "bad_words_ids has a word of several tokens: a speculative cascade forbids single tokens only."
         )
-    return [int(token) for (token,) in tokens]
+    return [int(token) for (token,) in words]
 
 
 def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | None:

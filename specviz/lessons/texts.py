@@ -13,7 +13,8 @@ MAX_CHOICES = 9
 _HEADING = re.compile(r"^(#{1,3}) +(.+)$", re.MULTILINE)
 _CHOICE = re.compile(r"^- +\[([ xX])\] +", re.MULTILINE)
 _END = re.compile(r"^---$", re.MULTILINE)
-_CONTINUED_NOTE = re.compile(r"(?<=[^\n]\n)> ?")
+_BLANK = re.compile(r"\n\s*\n")
+_NOTE = re.compile(r"^> ?", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -99,15 +100,16 @@ def read_text(path: Path, file: str) -> LessonText:
 
 
 def _paragraphs(body: str) -> list[str]:
-    return [" ".join(each.split("\n")).strip() for each in re.split(r"\n\s*\n", body) if each.strip()]
+    return [" ".join(each.split("\n")).strip() for each in _BLANK.split(body) if each.strip()]
 
 
 def _step(step: StepText, body: str) -> StepText:
     """Fill in a step from the text below its heading: text, question, choices, answer, notes."""
-    plain = _paragraphs(_CONTINUED_NOTE.sub("", _CHOICE.sub(lambda found: f"\n\n{found[0]}", body)))
-    choices = [(each, mark[1]) for each in plain if (mark := _CHOICE.match(each))]
-    step.notes = "\n".join(each[1:].strip() for each in plain if each.startswith(">"))
-    said = [each for each in plain if not each.startswith(">")]
+    blocks = _BLANK.split(_CHOICE.sub(lambda found: f"\n\n{found[0]}", body))
+    notes = [each for each in blocks if each.lstrip().startswith(">")]
+    step.notes = "\n".join(one for each in notes for one in _paragraphs(_NOTE.sub("", each.lstrip())))
+    said = [one for each in blocks if each not in notes for one in _paragraphs(each)]
+    choices = [(each, mark[1]) for each in said if (mark := _CHOICE.match(each))]
     if not choices:
         step.before = "\n".join(said)
         return step

@@ -26,8 +26,10 @@ _WEIGHTS = {
     "pytorch_model.bin.index.json": "pytorch_model-*.bin",
 }
 """Files that show which weights a repository has, in transformers' order of preference, and patterns of the weights' files."""
+SMALL_VOCABULARY = "vocabulary.safetensors"
+"""The file beside the weights of a drafter whose vocabulary is smaller."""
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "tokenizer.model")
-_DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model", "vocabulary.safetensors")
+_DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model", SMALL_VOCABULARY)
 """Configs, tokenizers and templates, and which tokens a distilled drafter has."""
 _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
 
@@ -87,13 +89,15 @@ def is_cached(repository: str) -> bool:
     folder = Path(config).parent
     with contextlib.suppress(OSError, ValueError, KeyError):
         weights = weight_files(folder)
-        return bool(weights) and has_tokenizer(folder) and all(map(Path.is_file, weights))
+        has_tokenizer = any((folder / name).is_file() for name in _TOKENIZERS) or shares_tokenizer(folder)
+        return bool(weights) and has_tokenizer and all(map(Path.is_file, weights))
     return False
 
 
-def has_tokenizer(folder: Path) -> bool:
-    """Whether a folder has a tokenizer's files."""
-    return any((folder / name).is_file() for name in _TOKENIZERS)
+def shares_tokenizer(folder: Path) -> bool:
+    """Whether a folder has a drafter as `specviz distill` writes it, with its verifier's ids and no tokenizer."""
+    names = {path.name for path in folder.iterdir()}
+    return SMALL_VOCABULARY in names and not names & {*_TOKENIZERS}
 
 
 def weight_files(folder: Path) -> list[Path]:

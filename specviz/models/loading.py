@@ -226,7 +226,7 @@ class _Loader:
             model = self._model(folder, name, report)
             from transformers import AutoTokenizer  # imported here: it takes half a second
 
-            if self.is_drafter and not hub.has_tokenizer(folder):  # as `specviz distill` writes it
+            if self.is_drafter and hub.shares_tokenizer(folder):
                 return model, None
             options = {"local_files_only": True, "trust_remote_code": False}
             return model, AutoTokenizer.from_pretrained(folder, **options)

@@ -15,10 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from specviz.models.hub import SMALL_VOCABULARY as FILE
 from specviz.runtime.runner import spread
-
-FILE = "vocabulary.safetensors"
-"""The file beside the weights of a drafter whose vocabulary is smaller."""
 
 
 @dataclass(frozen=True)

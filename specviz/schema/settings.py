@@ -7,7 +7,7 @@ The shell's options, the endpoints' parameters, the page's controls, links and t
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -189,9 +189,14 @@ def _whole_numbers(ids: Any) -> tuple[int, ...]:
 
 
 def _tokens(given: Any) -> tuple[str | int, ...]:
-    if not isinstance(given, list | tuple) or not all(type(each) in (int, str) for each in given):
+    found = given.tolist() if hasattr(given, "tolist") else given
+    is_listed = isinstance(found, Iterable) and not isinstance(found, str | bytes)
+    plain: list[Any] = (
+        [each.item() if hasattr(each, "item") else each for each in found] if is_listed else [None]
+    )
+    if not all(type(each) in (int, str) for each in plain):
         raise RequestError("forbidden_tokens must be a list of ids, and of strings that are one token each.")
-    return tuple(given)
+    return tuple(plain)
 
 
 def _is_conversation(messages: object) -> bool:

@@ -230,13 +230,19 @@ class EngineLoop:
         group.publish(error)
 
     def _remove(self, sequence: Sequence) -> SequenceGroup[Sequence]:
-        """Free the slot of a sequence that is over, and return its group."""
-        if sequence in self._batch.sequences:
-            self._batch.remove(sequence)
+        """Free the slot of a sequence that is over, and return its group, which fails if the removal does."""
+        failure = None
+        try:
+            if sequence in self._batch.sequences:
+                self._batch.remove(sequence)
+        except Exception as error:
+            failure, sequence.run.stop_reason = engine_error(error, 1, sequence.length_limit), "failed"
         self._prefills = [each for each in self._prefills if sequence not in each.sequences]
         group = self._scheduler.finish(sequence)
         self._count_load()
         self._note_end(sequence, group)
+        if failure:
+            self._fail(group, failure)
         return group
 
     def _fail_all(self, sentence: str) -> None:

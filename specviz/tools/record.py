@@ -167,11 +167,10 @@ def _write(recorded: RecordedRuns, runs: dict[str, Run]) -> None:
     index = asdict(recorded)
     folder = index.pop("folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in (
-        FOLDER.glob("*.jsonl") if folder == FOLDER else ()
-    ):  # elsewhere, others' files may lie beside
-        if stale.stem not in runs:
-            stale.unlink()
+    own = folder == FOLDER  # elsewhere, others' files may lie beside
+    for recorded_before in folder.glob("*.jsonl") if own else ():
+        if recorded_before.stem not in runs:
+            recorded_before.unlink()
     for key, run in runs.items():
         run.save(folder / f"{key}.jsonl")
     write_whole(folder / "index.json", json.dumps(index, ensure_ascii=False, indent=1) + "\n")

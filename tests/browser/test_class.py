@@ -66,6 +66,12 @@ def test_an_invitation_comes_to_an_open_page_and_leads_to_the_step(
     teacher.get_by_test_id("next").click()
     expect(link).to_have_text("Your teacher invites you to step 5", timeout=WITHIN)
     expect(page.get_by_test_id("player")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(link).to_be_visible()
+    page.go_back()
+    expect(page.get_by_test_id("player")).to_be_visible()
+    expect(link).to_be_visible(timeout=WITHIN)
+    assert page.locator(".si-invitation").evaluate("(node) => getComputedStyle(node).position") == "fixed"
     link.click()  # a lesson does not lie over it
     page.wait_for_url("**/?lesson=cascades&step=5*")
 

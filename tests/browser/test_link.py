@@ -134,6 +134,14 @@ def test_a_prompt_too_long_for_an_address_is_left_out_of_it_and_runs(
     page.click("#share")
     page.click("#copy-link")
     expect(page.get_by_test_id("address-message")).to_contain_text("without the prompt")
+    open_settings(page)
+    set_number(page, "seed", 5)
+    page.keyboard.press("Escape")
+    run(page)
+    page.go_back()
+    page.wait_for_function("!location.search.includes('seed=5')")
+    expect(page.locator("#seed input[type=number]")).not_to_have_value("5")
+    expect(page.locator("#prompt textarea")).to_have_value(re.compile("почему"))
 
 
 def test_a_link_opens_a_place_within_a_tab_and_a_token(page: Page, address: str, script: Script) -> None:

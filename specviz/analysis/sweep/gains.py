@@ -138,6 +138,7 @@ def _choices(verifier: Floats, drafter: Floats) -> Floats:
     options = []
     for sure in (*drafter, *(drafter - verifier)):
         values = np.unique(sure)[::-1]
-        for threshold in (np.inf, *values[:: -(-len(values) // _THRESHOLDS)]):
+        evenly = np.linspace(0, len(values) - 1, min(len(values), _THRESHOLDS)).round().astype(int)
+        for threshold in (np.inf, *values[evenly]):
             options.append(sure >= threshold)
     return np.array(options)

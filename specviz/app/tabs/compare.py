@@ -32,7 +32,7 @@ from specviz.app.controls import (
 )
 from specviz.app.link import Link, Pane
 from specviz.app.running import QUIET, grow, page_script, wire_run
-from specviz.app.tabs.generate import INSPECT, fill, form_of
+from specviz.app.tabs.generate import INSPECT, fill, form_of, fresh
 from specviz.core.methods import OWN_RULE
 from specviz.progress import Progress
 from specviz.schema.settings import AUTO, Request
@@ -117,9 +117,7 @@ class Compare:
         for told in self.recorded.values():
             if all(_equal(told.settings.get(name), value) for name, value in wanted.items()):
                 return self.show(told)
-        if renews:  # an address leaves out what is empty
-            wanted = {name: component.value for name, component in self.settings.items()} | wanted
-        return self.updates(wanted)
+        return self.updates(fresh(self.settings, wanted) if renews else wanted)
 
 
 def _equal(recorded: Any, wanted: Any) -> bool:

@@ -194,13 +194,21 @@ def fill(settings: Mapping[str, Component], values: Mapping[str, Any]) -> list[A
     return [values.get(name, gr.skip()) for name in settings]
 
 
+def fresh(settings: Mapping[str, Component], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The wanted values, and for other controls those of a fresh page, since an address leaves out what is empty. Not for the prompt of
+    an address with settings: it leaves out a long one, which stays in its field.
+    """
+    first = {name: component.value for name, component in settings.items()}
+    return {name: value for name, value in first.items() if name != "prompt" or not wanted} | dict(wanted)
+
+
 def _filled(event: gr.EventData) -> list[Any]:
     """Updates for method and lenience that the view requests. The request is untrusted."""
     sent = sent_with(event)
     name, lenience = sent.get("method"), sent.get("lenience")
-    if not isinstance(name, str) or name not in METHODS or not isinstance(lenience, int | float):
+    if not isinstance(lenience, int | float) or not abs(lenience) <= sys.float_info.max:
         return [gr.skip(), gr.skip()]
-    if not abs(lenience) <= sys.float_info.max:
+    if not isinstance(name, str) or name not in METHODS:
         return [gr.skip(), gr.skip()]
     return [name, lenience_value(name, float(lenience))]
 

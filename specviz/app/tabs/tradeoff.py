@@ -40,8 +40,9 @@ def tradeoff_tab(
 
     def open_text(now: Live, request: gr.Request, event: gr.EventData) -> list[Any]:
         """Updates that show the chosen text's settings in Compare: settings, view and tab."""
+        updates = compare.updates(events.text(now, event))
         compare.drop(request)
-        return [*compare.updates(events.text(now, event)), gr.Tabs(selected="compare")]
+        return [*updates, gr.Tabs(selected="compare")]
 
     # A reader may click faster than answers come: the browser drops cards of other points and shows the sweep that was requested last.
     view.choose(events.choose, live, view, trigger_mode="multiple", **QUIET)

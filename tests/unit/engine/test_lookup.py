@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,19 +128,19 @@ def test_logits_have_a_row_for_every_token(pair: ModelPair) -> None:
         assert (row == 0).nonzero()[:, 0].tolist() == found
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_where_nothing_was_found_pi_is_p(pair: ModelPair, temperature: float) -> None:
-    """The distance of a run from the verifier counts what was proposed alone."""
-    asked = Request(
-        prompt=PROMPT,
-        method="cascade_tokenV3",
-        max_new_tokens=24,
-        temperature=temperature,
-        return_logits=True,
-    )
-    [run] = Engine(pair).generate(asked)
+@pytest.mark.parametrize("name", ["cascade_tokenV3", "lossless_min_p"])
+def test_where_nothing_was_found_pi_is_p_as_far_as_the_method_leaves_it(pair: ModelPair, name: str) -> None:
+    """The distance of a run from the verifier, position by position."""
+    request = Request(prompt=PROMPT, method=name, max_new_tokens=24, temperature=0.7, return_logits=True)
+    [run] = Engine(pair).generate(request)
     assert any(token.acceptance is None for token in run.tokens)
-    assert math.isfinite(fidelity(run, pair)["distance"])
+    method, asked, expected = METHODS[name], SamplingParameters(0.7), 0.0
+    for token, q, p in zip(run.tokens, run.drafter_logits, run.verifier_logits, strict=True):
+        pi = distribution(p, *method.sampling(asked, run.lenience))
+        if token.acceptance is not None and not method.truncates:
+            pi = target_under(method, q, p, asked, run.lenience).pi()
+        expected += (pi - distribution(p, *asked)).clamp_min(0).sum().item()
+    assert fidelity(run, pair)["distance"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_longest_match_counts_and_then_the_earliest() -> None:

@@ -110,13 +110,13 @@ def test_a_lesson_may_bring_its_own_trace(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_words_alone_may_come_with_the_text_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks may have any spaces, and a note goes on over lines with > in them."""
-    text = "# x\n\n## y\n\nWhich?\n\n-   [ ] p\n-   [x] q\n\nThis.\n\n> if p > q,\n>then p\n"
+    text = "# x\n\n## y\n\nWhich?\n\n-   [ ] p\n-   [x] q\n\nThis.\n\n> if p > q,\n>then p\n>\n> Or q.\n"
     pictures = "- {kind: text, run: lossless}\n"
     lesson = read(write_lesson(tmp_path / "mine", **{"en.md": text, "pictures.yaml": pictures}), monkeypatch)
     assert isinstance(lesson, Lesson), lesson
     [step] = lesson.steps
     assert step.picture.data["tokens"]
-    assert (step.texts["en"].right, step.texts["en"].notes) == (1, "if p > q, then p")
+    assert (step.texts["en"].right, step.texts["en"].notes) == (1, "if p > q, then p\nOr q.")
 
 
 def test_the_documented_example_is_a_lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from specviz.schema.settings import Request
         ({"prompt": None, "messages": [{"role": "user"}]}, "messages"),
         ({"forbidden_tokens": None}, "forbidden_tokens"),
         ({"forbidden_tokens": [1.5]}, "forbidden_tokens"),
+        ({"forbidden_tokens": "ab"}, "forbidden_tokens"),
         ({"method": "x" * 1000}, "'x{58}…"),
         ({"seed": -(10**5000)}, "Seed"),
         ({"lenience": 10**400}, "Lenience"),
@@ -77,6 +78,11 @@ def test_ids_may_come_as_tensors_and_arrays(ids: Any) -> None:
 def test_other_values_are_no_ids(ids: Any) -> None:
     with pytest.raises(RequestError, match="token_ids"):
         Request(token_ids=ids)
+
+
+def test_forbidden_ids_may_come_as_tensors_too() -> None:
+    for given in ([5, 6], (5, 6), torch.tensor([5, 6]), [np.int64(5), torch.tensor(6)]):
+        assert Request(prompt="x", forbidden_tokens=given).forbidden_tokens == (5, 6)
 
 
 def test_a_request_copies_what_it_is_made_of() -> None:

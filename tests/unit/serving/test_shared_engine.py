@@ -387,6 +387,13 @@ def test_memory_that_runs_out_after_a_step_takes_one_run_down(
             lost.result()
         [run] = whole.result()
     assert len(run.verifier_logits) == len(run.tokens) == 20
+    beside = decoding(shared, visitor="beside")
+    cut = shared.stream(asked(0, max_new_tokens=4, return_logits=True, draft_length=1))
+    next(each for each in cut if isinstance(each, Decided))
+    cut.abort()
+    with pytest.raises(EngineError, match="Memory ran out"):
+        list(cut)
+    next(beside)
 
 
 def test_a_prompt_that_does_not_fit_into_memory_is_tried_again_without_the_prefix_cache_and_then_fails(

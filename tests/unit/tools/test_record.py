@@ -83,6 +83,7 @@ def test_runs_that_are_no_longer_recorded_go_from_the_projects_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
 
 
+@pytest.mark.usefixtures("_shelf")
 def test_the_race_has_the_runs_of_median_time(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """And refuses two different texts."""
     served, serve, shelf, spoilt = [], recording._serve, read_recorded_runs(), False

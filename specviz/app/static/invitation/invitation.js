@@ -22,13 +22,20 @@ export function mount(element, { props }) {
   const line = host.querySelector(".si-line");
   const anchor = line.querySelector("a");
   const visitor = draw();
+  const box = Object.assign(document.createElement("div"), { className: "si-box" });
+  box.dataset.style = element.dataset.style; // its sheet goes where it goes
+  box.append(host);
+  element.append(box);
   let awayLink = null;
 
   function show(invitation) {
     line.hidden = !invitation || invitation.link === awayLink || isThere(invitation.link);
     if (line.hidden) return;
-    const above = document.querySelector("dialog.sl-player[open]") ?? element; // a lesson lies over all else
-    if (host.parentElement !== above) above.append(host);
+    const lesson = document.querySelector("dialog.sl-player[open]"); // it lies over all else
+    if (lesson && !lesson.contains(box)) {
+      lesson.append(box);
+      lesson.addEventListener("close", () => element.append(box), { once: true });
+    }
     if (anchor.textContent !== words(invitation)) anchor.textContent = words(invitation);
     anchor.href = new URL(invitation.link, document.baseURI).href;
     anchor.dataset.link = invitation.link;

@@ -89,6 +89,7 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
     const old = player;
     player = null;
     turns += 1;
+    say("");
     if (old?.node.open) old.close();
     old?.node.remove();
   }

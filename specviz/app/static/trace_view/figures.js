@@ -120,9 +120,9 @@ export function createFigures(host, methods, { isNamed }) {
     warning.hidden = broken === 0;
     warning.textContent = count(broken, "line") + " of this trace could not be read and " +
       (broken === 1 ? "was" : "were") + " left out.";
-    if (waits && spoken.textContent !== stopWords()) spoken.textContent = stopWords();
-    if (waits) return;
-    if (whole.end) announce();
+    if (waits) {
+      if (spoken.textContent !== stopWords()) spoken.textContent = stopWords();
+    } else if (whole.end) announce();
     else if (run && !error && timer === null) timer = setTimeout(announce, ANNOUNCE_EVERY);
   }
 

@@ -83,8 +83,8 @@ _WARPERS: dict[type[LogitsProcessor], str] = {
     MinPLogitsWarper: "min_p",
 }
 """The processors that a request can express, each with the attribute that holds its value."""
-_PASS_TIMES: WeakKeyDictionary[Any, WeakKeyDictionary[Any, PassTimes]] = WeakKeyDictionary()
-"""Pass times by verifier and drafter: measured once, not in every call."""
+_PASS_TIMES: WeakKeyDictionary[Any, WeakKeyDictionary[Any, dict[Any, PassTimes]]] = WeakKeyDictionary()
+"""Pass times by verifier and drafter, and by device and dtype: measured once, not in every call."""
 
 
 def cascade_generate(
@@ -162,14 +162,15 @@ def cascade_generate(
             f"Prompt and new tokens come to {longest}; these two models read {pair.context_length}: ask "
             "for fewer with max_new_tokens, or shorten the prompt."
         )
-    known = _PASS_TIMES.setdefault(verifier, WeakKeyDictionary())
-    if pair.drafter in known:
-        pair.pass_times = known[pair.drafter]
+    known = _PASS_TIMES.setdefault(verifier, WeakKeyDictionary()).setdefault(pair.drafter, {})
+    where = verifier.device, verifier.dtype
+    if where in known:
+        pair.pass_times = known[where]
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
         padding = _padding(generation_config, stopping_criteria)
         sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
     if measured := vars(pair).get("pass_times"):
-        known[pair.drafter] = measured
+        known[where] = measured
     if streamer is not None:
         streamer.end()
     if generation_config.return_dict_in_generate:

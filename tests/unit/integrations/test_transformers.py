@@ -27,7 +27,6 @@ import specviz
 from specviz.engine.engine import Engine
 from specviz.errors import PairError, RequestError
 from specviz.models.pair import pair_from_models
-from specviz.runtime import pass_times
 from specviz.schema.settings import Request
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
@@ -255,17 +254,6 @@ def test_the_models_are_left_as_they_were(llama: Any) -> None:
     before = state()
     cascade(llama, max_new_tokens=2)
     assert state() == before
-
-
-def test_passes_are_timed_once(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in every call; and another drafter has times of its own."""
-    timed = list[Any]()
-    real = pass_times.measure
-    monkeypatch.setattr(pass_times, "measure", lambda *given: timed.append(given) or real(*given))
-    for drafter in (llama.drafter, llama.drafter, llama.verifier):
-        for _ in range(2):
-            cascade(llama, drafter=drafter, max_new_tokens=2)
-    assert len(timed) <= 2
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -87,22 +87,6 @@ def test_a_shape_that_failed_runs_plainly_and_in_the_end_nothing_more_is_capture
     assert (len(replays) - before, graphs.enabled) == (PLAIN + 2, True)
 
 
-def test_captures_are_bounded_freed_and_made_again(
-    replays: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST", 4)
-    graphs = Graphs()
-    for length in range(1, 7):
-        often(graphs, length)
-    assert len(graphs) == 4
-    assert graphs.suspend()
-    often(graphs, 1)
-    assert not graphs.suspend()
-    graphs.resume()
-    often(graphs, 1)
-    assert len(graphs) == 1
-
-
 # ---- buffers and memory
 
 

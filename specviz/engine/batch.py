@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
+from contextlib import suppress
 from itertools import chain
 
 import torch
@@ -19,7 +20,6 @@ from specviz.engine.prefill import prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
-from specviz.errors import is_out_of_memory
 from specviz.models.pair import ModelPair
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
 from specviz.runtime.prefix_cache import LONGEST, PrefixCache
@@ -194,14 +194,10 @@ class Batch:
     def _keep_prefix(self, sequence: Sequence) -> None:
         """Put a sequence's first tokens into the prefix caches, if memory allows."""
         read = sequence.ids[:-1][:LONGEST]
-        try:
+        with suppress(MemoryError, torch.OutOfMemoryError):
             for model, prefixes in zip((self._drafter, self._verifier), self._prefixes or (), strict=False):
                 if model.is_invariant and sequence in model.owners and prefixes.wants(read):
                     prefixes.keep(read, model.save(model.owners.index(sequence), len(read)))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            log.warning("memory ran out: a text is not cached")
 
     def clear(self) -> None:
         """Remove all sequences and free all memory."""

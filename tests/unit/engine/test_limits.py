@@ -48,6 +48,8 @@ def test_a_setting_at_its_limit_is_served_as_the_nearest(pair: Pair) -> None:
     "asked", [{"draft_length": 2**63}, {"inspect": 2**63}, {"forbidden_tokens": [2**63]}]
 )
 def test_a_setting_beyond_its_limit_is_refused(asked: dict[str, Any], pair: Pair) -> None:
+    with pytest.raises(RequestError, match="max_sequences"):
+        Engine(pair, max_sequences=0)
     with pytest.raises(RequestError, match=str(2**63)):
         pair.generate("hello", max_new_tokens=2, **asked)
 

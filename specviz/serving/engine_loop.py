@@ -161,8 +161,7 @@ class EngineLoop:
         try:
             self._batch.take(prefill.batch)
         except Exception as error:  # `take` has released all that it took
-            group = self._scheduler.group_of(prefill.sequences[0])
-            self._fail(group, engine_error(error, len(prefill.sequences), prefill.batch.longest))
+            self._fail_prefill(prefill, error, prefill.batch.longest)
             return
         self._publish_outcomes(outcomes)
 
@@ -174,8 +173,13 @@ class EngineLoop:
             # Without prefix caches: the repetition would fill them again, the next failure would free them, and so on without end.
             self._prefills[index] = self._begin_prefill(prefill.sequences, cached=False)
         else:
-            group = self._scheduler.group_of(prefill.sequences[0])
-            self._fail(group, engine_error(error, len(prefill.sequences), longest))
+            self._fail_prefill(prefill, error, longest)
+
+    def _fail_prefill(self, prefill: _Prefill, error: Exception, longest: int) -> None:
+        self._fail(
+            self._scheduler.group_of(prefill.sequences[0]),
+            engine_error(error, len(prefill.sequences), longest),
+        )
 
     # ---- decode ----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
 
 import { setRows } from "../playground/cases.js";
 import { go, write } from "../page/address.js";
-import { attributes, el } from "../shared/dom.js";
+import { attributes, el, opensElsewhere } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
 import { createLanguage } from "./language.js";
 import { createPlayer } from "./player.js";
@@ -120,7 +120,7 @@ function createLessons(host, { lessons, methods, fetchLesson }) {
       const asked = { name, step: String(index + 1), language: first };
       const link = attributes(el("a", "", title), { href: "?" + queryOf(asked) });
       link.addEventListener("click", (event) => {
-        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
+        if (opensElsewhere(event)) return;
         event.preventDefault();
         open(asked, true);
       });

@@ -11,7 +11,7 @@
  *   onClose   called when the reader closes the lesson
  */
 
-import { attributes, el } from "../shared/dom.js";
+import { attributes, el, opensElsewhere } from "../shared/dom.js";
 import { computedOf } from "./figures.js";
 import { createLanguage } from "./language.js";
 import { openHandout } from "./handout.js";
@@ -229,7 +229,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, mem
   function wayTo(query, text) {
     const link = attributes(el("a", "sl-way", text, attributes(el("span", "", " ↗"), { "aria-hidden": "true" })), { href: query });
     link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
+      if (opensElsewhere(event)) return;
       event.preventDefault();
       onLeave(link.getAttribute("href"));
     });
@@ -267,7 +267,7 @@ export function createPlayer(lesson, { methods, language: asked, at: wanted, mem
       const link = attributes(el("a", "", el("span", "", place)), { href: hrefOf(place), "aria-label": place + ": " + titleOf(place) });
       link.title = place + ": " + titleOf(place);
       link.addEventListener("click", (event) => {
-        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
+        if (opensElsewhere(event)) return;
         event.preventDefault();
         go(place);
       });

@@ -11,7 +11,7 @@
  */
 
 import { go } from "../page/address.js";
-import { attributes, el, list, spoken, string } from "../shared/dom.js";
+import { attributes, el, list, opensElsewhere, spoken, string } from "../shared/dom.js";
 import { followTheme } from "../shared/theme.js";
 import { chip } from "./chips.js";
 import { ribbons, ticks } from "./ribbons.js";
@@ -92,7 +92,7 @@ function createRace(root, { leave = () => {} } = {}) {
     if (!cascade) return;
     const link = attributes(el("a", "", "See which"), { href: string(cascade.query) });
     link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return; // into a window of its own
+      if (opensElsewhere(event)) return;
       event.preventDefault();
       leave(string(cascade.query));
     });

@@ -91,3 +91,6 @@ export function percents(a, b) {
 
 /** A token as a chip; `fate` is "kept", "own" (the verifier's), "out" (rejected), "unseen" or "" (a draft token). */
 export const chip = (token, fate = "") => el("span", "sv-chip " + fate, el("bdi", "", nameOf(token)));
+
+/** Whether a click on a link asks the browser for another tab or window. */
+export const opensElsewhere = (event) => event.ctrlKey || event.metaKey || event.shiftKey;

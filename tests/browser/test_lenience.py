@@ -61,7 +61,7 @@ def expect_words(track: Locator, method: str, lenience: float, temperature: floa
     """Every number that stands there is what Python computes from the recorded sweep."""
     curve = curve_at(method, temperature)
     kept, right = (f"{int(100 * np.interp(lenience, curve[0], each) + 0.5)}\u00a0%" for each in curve[1:])
-    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} kept in tests")
+    expect(track.locator("[data-part=keeps]")).to_have_text(f"≈ {kept} accepted in tests")
     spoken = f"{lenience:.12g}".replace("-", "−") + f", about {kept}".replace("\u00a0", " ")
     expect(slider(track)).to_have_attribute("aria-valuetext", re.compile(re.escape(spoken)))
     if curve[1][0] < curve[1][-1]:

@@ -328,7 +328,9 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
       const words = "here the texts of pane 1 and pane " + (at + 1) + " differ";
       pane.text.mark(row.parts_at, panes.length > atLeast ? "≠1" : "≠", words);
       panes[0].text.mark(row.parts_at, panes.length > atLeast ? "≠" + (at + 1) : "≠", words);
+      pane.text.revealToken(row.parts_at);
     });
+    panes[0].text.revealToken(Math.min(...rows.filter(isMarked).map((row) => row.parts_at)));
   }
 
   function parting(at, row) {
@@ -349,7 +351,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
     }
     verdicts.querySelector(".sc-columns").replaceChildren(...verdictNodes(panes, at, index, methods));
     verdicts.hidden = false;
-    for (const pane of panes) pane.text.revealPinned(); // the verdicts take room from the texts
+    for (const pane of panes) pane.text.revealToken(); // the verdicts take room from the texts
     pinning = false;
   }
 

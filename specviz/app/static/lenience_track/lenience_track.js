@@ -96,7 +96,7 @@ export function mount(element, { props, trigger, watch }) {
     const kept = scale.isMeasured ? percent(scale.acceptance(lenience)) : "";
     const keeps = part("keeps");
     keeps.hidden = !kept;
-    keeps.replaceChildren(el("b", "", "≈ " + kept), " kept in tests");
+    keeps.replaceChildren(el("b", "", "≈ " + kept), " accepted in tests");
     const spoken = String(lenience).replace("-", "−");
     range.setAttribute("aria-valuetext", kept ? `${spoken}, about ${kept.replace("\u00a0", " ")} accepted on test questions` : spoken);
     part("note").textContent = note(lenience);

@@ -25,7 +25,7 @@ export const best = (kept, costs, longest) =>
 /** The draft lengths that are faster than the verifier alone. */
 export const paying = (kept, costs, longest) => lengths(longest).filter((each) => speedUp(kept, costs, each) > 1);
 
-/** The smallest share kept at which some draft length pays; null if none does. */
+/** The smallest acceptance rate at which some draft length pays; null if none does. */
 export function breakEven(costs, longest) {
   const pays = (kept) => paying(kept, costs, longest).length > 0;
   if (!pays(1)) return null;

@@ -18,7 +18,7 @@ const BATCHES = [8, 32];
 const OWN = ""; // in the list of measurements
 const FIRST = 100; // index of the first measured point in the chart; those below are draft lengths
 const RANGES = {
-  kept: { name: "Share of drafts kept", min: 0, max: 1, step: 0.01, ends: ["0: none", "1: all"] },
+  kept: { name: "Share of drafts accepted", min: 0, max: 1, step: 0.01, ends: ["0: none", "1: all"] },
   draft: { name: "Cost of a draft token", min: 0, max: 1, step: 0.01, ends: ["0: free", "1: as the verifier"] },
   check: { name: "Cost of checking one more token", min: 0, max: 1, step: 0.01, ends: ["0: free", "1: another pass"] },
   rest: { name: "Everything else in a round", min: 0, max: 1, step: 0.01, ends: ["0: nothing", "1: another pass"] },
@@ -27,7 +27,8 @@ const NUMBERS = Object.keys(RANGES);
 
 const two = (value) => value.toFixed(2);
 const rounded = (value) => Number(value.toFixed(2));
-const times = (value) => two(value) + " times as fast as the verifier alone";
+const isEven = (value) => two(value) === "1.00";
+const times = (value) => (isEven(value) ? "" : two(value) + " times ") + "as fast as the verifier alone";
 
 function createPayoff(host, { measurements, methods, longest }) {
   const find = (name) => host.querySelector(`[data-testid="payoff-${name}"]`);
@@ -62,7 +63,7 @@ function createPayoff(host, { measurements, methods, longest }) {
     return { from, ...numbers, length: fastest.draft_length };
   }
 
-  /** A point of the chart: a draft length, or a measured point, whose share is then the one kept. */
+  /** A point of the chart: a draft length, or a measured point, whose acceptance rate is then taken over. */
   function choose(index) {
     const point = measurements[state.from]?.speed_ups[index - FIRST];
     if (!point) return change({ length: index });
@@ -121,7 +122,7 @@ function createPayoff(host, { measurements, methods, longest }) {
     const computed = Array.from({ length: longest }, (_, at) => point(at + 1, "computed", at + 1, speedUp(kept, state, at + 1)));
     const curves = [{ name: "computed", colour: "var(--sv-text)", symbol: "circle", points: computed }];
     const measured = (chosen?.speed_ups ?? []).map((one, at) => {
-      const title = methods[one.method] ? methods[one.method].title + ", α = " + one.lenience + ", keeps " + two(one.kept) : "measured";
+      const title = methods[one.method] ? methods[one.method].title + ", α = " + one.lenience + ", accepts " + two(one.kept) : "measured";
       return { one, point: point(FIRST + at, title, one.draft_length, one.value, one.low, one.high) };
     });
     for (const [name, { title, colour, symbol }] of Object.entries(methods)) {
@@ -157,7 +158,7 @@ function createPayoff(host, { measurements, methods, longest }) {
   addEventListener("popstate", () => follow());
 }
 
-const pays = (least) => "At these costs it pays if at least " + two(Math.ceil(100 * least - 1e-9) / 100) + " of the drafts are kept.";
+const pays = (least) => "At these costs it pays if at least " + two(Math.ceil(100 * least - 1e-9) / 100) + " of the drafts are accepted.";
 
 /** The verdict, and the draft lengths and shares for which it holds. */
 export function words(kept, costs, longest) {
@@ -166,12 +167,12 @@ export function words(kept, costs, longest) {
   const least = breakEven(costs, longest);
   const lengths = paying(kept, costs, longest);
   if (lengths.length === 0) {
-    const would = least === null ? "At these costs it would not pay even if every draft token were kept." : pays(least);
+    const would = least === null ? "At these costs it would not pay even if every draft token were accepted." : pays(least);
     return ["Drafting does not pay: at best K = " + fastest + ", " + times(value) + ".", would];
   }
   const [first, last] = [lengths[0], lengths.at(-1)];
   const range = last === longest ? "from K = " + first + " on" : first === last ? "at K = " + first + " only" : "from K = " + first + " to K = " + last + ", not beyond";
-  return ["Drafting pays: K = " + fastest + " is " + times(value) + ".", "At this share it pays " + range + ". " + pays(least)];
+  return [(isEven(value) ? "Drafting hardly pays: K = " : "Drafting pays: K = ") + fastest + " is " + times(value) + ".", "At this share it pays " + range + ". " + pays(least)];
 }
 
 function roundWords(kept, costs, length) {
@@ -190,7 +191,7 @@ function batchWords(kept, costs, longest) {
     const there = inBatch(costs, texts);
     const fastest = best(kept, there, longest);
     const value = speedUp(kept, there, fastest);
-    const found = value > 1 ? "K = " + fastest + " is best, " + two(value) + " times" : "drafting does not pay";
+    const found = value > 1 && !isEven(value) ? "K = " + fastest + " is best, " + two(value) + " times" : "drafting does not pay";
     return "with " + texts + " texts at once one more token costs " + two(there.check) + ", and " + found;
   });
   return "Checking costs more in a batch. If passes grow in proportion to their tokens, " + cases.join("; ") + ".";

@@ -20,6 +20,7 @@ import { pictureOf, savePicture } from "./picture.js";
 const PLACE = "tradeoff"; // of the page
 const START = { x: "rejection_rate", y: "accuracy" };
 const NEAR = 1e-4; // leniences closer than this are one: an address has six digits
+const GONE = "The sweep of this link is not here: your own one lasts as long as your visit. This is a recorded one.";
 const LEVELS = { verifier_only: "verifier alone", drafter_only: "drafter alone" };
 const HALF = new Map([[0.25, "¼"], [0.5, "½"], [0.75, "¾"]]);
 
@@ -47,6 +48,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     asked = null, // the point whose card was asked for last
     followed = null, // the query that was read or written last
     wanted = null, // a view that waits for its sweep: {which, heat, point}; without a heat it is new to the address
+    gone = false, // whether the address names a sweep that is not here
     kept = null, // the index of the sweep that the address names
     reads = null, // that of the sweep that the reader chose, which one that goes on does not replace
     axes = { ...START };
@@ -74,6 +76,8 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     if (sweep.points[chosen]) query.set("point", spelled(sweep.points[chosen]));
     write(PLACE, "?" + query, isNew);
     followed = location.search;
+    gone = false;
+    tell();
   }
 
   /** Show what the address names, unless it has been shown already. What it does not name is as on a fresh page. */
@@ -83,13 +87,20 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     if (query.get("tab") !== PLACE) return;
     followed = location.search;
     write(PLACE, followed, false); // so that the page finds it again, also after a reload
-    const which = Math.max(0, list(shown.names).indexOf(query.get("sweep")));
+    const named = list(shown.names).indexOf(query.get("sweep"));
+    const which = Math.max(0, named);
+    gone = query.has("sweep") && named < 0;
     wanted = { which, heat: Number(query.get("heat") ?? NaN), point: query.get("point") };
     reads = which;
+    tell();
     if (which !== shown.which) return onShow({ sweep: which });
     takeWanted();
     listTemperatures();
     return show();
+  }
+
+  function tell() {
+    find("sweep-said").textContent = string(shown.said) || (gone ? GONE : "");
   }
 
   function takeWanted() {
@@ -112,7 +123,7 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     if (another.which !== shown.which || another.sweep?.complete !== sweep?.complete) asked = null; // its figures changed
     shown = another;
     sweep = shown.sweep ?? null;
-    find("sweep-said").textContent = string(shown.said);
+    tell();
     find("sweep-failure").textContent = string(shown.failure);
     find("sweep-failure").hidden = !shown.failure;
     host.classList.toggle("is-empty", !sweep);

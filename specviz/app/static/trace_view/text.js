@@ -247,9 +247,11 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     else if (spot.bottom > frame.bottom) scroller.scrollTop += spot.bottom - frame.bottom + 8;
   }
 
-  /** The pinned token, after the room for the text has changed. */
-  function revealPinned() {
-    if (items[pinned]) reveal(items[pinned].node);
+  /** Bring a token into sight; by default the pinned one, after the room for the text has changed. */
+  function revealToken(index = pinned) {
+    if (!items[index]) return;
+    following = false;
+    reveal(items[index].node);
   }
 
   function setTabStop(index) {
@@ -343,5 +345,5 @@ export function createText(box, { scroller = box, latest = true, onShow, onPin, 
     scroller.scrollTop = 0;
   }
 
-  return { reset, begin, add, end, flush, follow, rest, split, join, showUpTo, look, revealPinned, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
+  return { reset, begin, add, end, flush, follow, rest, split, join, showUpTo, look, revealToken, pin, unpin, clear, mark, items: () => items, pinned: () => pinned };
 }

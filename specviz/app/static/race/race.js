@@ -54,10 +54,11 @@ function createRace(root, { leave = () => {} } = {}) {
     if (!race) return;
     plan = planRace(race);
     const still = () => reduced.matches;
+    const last = plan.drafted.tokens.findLastIndex((token) => !token.kept) + 1; // of the verifier's own tokens
     lanes = [
       { key: "alone", lane: plan.alone, root: find(".alone"), flat: true },
       { key: "drafted", lane: plan.drafted, root: find(".drafted"), flat: false },
-    ].map((each) => ({ ...each, scene: createLane(each.root, each.lane, { flat: each.flat, still }), last: {} }));
+    ].map((each) => ({ ...each, scene: createLane(each.root, each.lane, { last, flat: each.flat, still }), last: {} }));
     axis = ribbons(find(".sr-ribbons"), plan);
     ticks(find(".sr-ticks"), plan.end);
     say(race);
@@ -193,8 +194,8 @@ function createRace(root, { leave = () => {} } = {}) {
   }
 
   function overWords() {
-    const saved = plan.alone.end - plan.drafted.end;
-    return seconds(Math.abs(saved)) + (saved < 0 ? " later" : " sooner");
+    const [alone, drafted] = [plan.alone.end, plan.drafted.end].map((end) => Number.parseFloat(seconds(end))); // as they are shown
+    return seconds(Math.abs(alone - drafted)) + (alone < drafted ? " later" : " sooner");
   }
 
   function drawFigures({ root: own, last, lane }, { calls, done, written }) {

@@ -2,9 +2,10 @@
  * Draws one lane of the race: its text, whose layout is fixed from the start, and the current round. Every frame is a
  * function of the show's clock; motion uses only transform and opacity. Knows no buttons and no closing sentences.
  *
- * createLane(root, lane, {flat, still}) -> {measure(), draw(shown), text}
+ * createLane(root, lane, {last, flat, still}) -> {measure(), draw(shown), text}
  *   root    the lane's element
  *   lane    from planRace
+ *   last    how many tokens the text ends with in sight; the same for both lanes
  *   flat    whether all tokens are of one kind, so that none is marked
  *   still   () -> whether animation is off
  */
@@ -18,12 +19,11 @@ const FALL = 0.4;
 const clamp = (value) => Math.min(1, Math.max(0, value));
 const eased = (value) => 1 - (1 - value) ** 3;
 
-export function createLane(root, lane, { flat = false, still = () => false } = {}) {
+export function createLane(root, lane, { last, flat = false, still = () => false }) {
   const find = (selector) => root.querySelector(selector);
   const text = find(".sr-text");
   const tray = find(".sr-tray");
   const say = find(".sr-say");
-  const last = flat ? 0 : lane.tokens.findLastIndex((token) => !token.kept) + 1; // what the end must show
   const tokens = lane.tokens.map((token) => written(token, flat ? "flat" : token.kept ? "kept" : "own"));
   text.replaceChildren(...tokens);
   let places = [], // of the tokens, from the lane's corner, with the text not scrolled
@@ -38,8 +38,10 @@ export function createLane(root, lane, { flat = false, still = () => false } = {
   function measure() {
     const corner = root.getBoundingClientRect();
     const frame = text.getBoundingClientRect();
-    const hides = text.scrollHeight > text.clientHeight + 1;
-    box = { height: text.clientHeight, hides, line: Number.parseFloat(getComputedStyle(text).lineHeight) || 1 };
+    const line = Number.parseFloat(getComputedStyle(text).lineHeight) || 1;
+    text.style.paddingBlockEnd = "";
+    box = { height: text.clientHeight, hides: text.scrollHeight > text.clientHeight + 1, line };
+    if (box.hides) text.style.paddingBlockEnd = (box.height % line) + "px"; // so that its end, too, begins with a whole line
     places = tokens.map((token) => {
       const rects = token.getClientRects();
       const at = rects[0] ?? frame;

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from specviz.analysis.sweep.grid import MODELS
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS
@@ -23,8 +24,6 @@ FEWEST_ITEMS = 30
 """With fewer items there is no finding, because intervals by resampling would be too narrow."""
 CURVES = 4
 """Most curves that are shown first."""
-MODELS = ("verifier_only", "drafter_only")
-"""The methods that are one model alone."""
 _CHANCE = 1 / 40
 """How often a 95 % interval lies above 0 by chance."""
 

@@ -3,6 +3,12 @@
 A figure is a ratio of sums over items. Its interval is a 95 % percentile bootstrap over items (`REPLICATES` resamples). All
 settings share the resamples, so that differences are paired. Arrays of replicates are [1 + REPLICATES, settings]; row 0
 is the value over all items. With a single item, or items with equal results, an interval has no width.
+
+`find_gains` says whether a cascade answers more questions than both of its models. A setting chosen among many looks better than it is, so
+each method is judged twice: at a lenience that was named before any such sweep (`NAMED`), and at its best lenience, chosen on one half of
+the questions and judged on the other, both ways round. The baseline *sequence-level choice* gives each question wholly to one model, by the
+confidence that the rules of Chow and Diff use: the mean or the minimum over the answer's tokens of max q₁, against a threshold or against the
+verifier's own. Its threshold is chosen on the other half too. In each resample the choices are made again.
 """
 
 from __future__ import annotations
@@ -10,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from specviz.analysis.sweep.grid import Setting
+from specviz.analysis.sweep.grid import MODELS, Setting
 from specviz.analysis.sweep.results import COMPARED, Estimate, Header, Point, Results, Sample, Timing
-from specviz.core.methods import get_method
+from specviz.core.methods import METHODS, get_method
 
 REPLICATES = 2000
 SEED = 0
@@ -31,6 +37,18 @@ RATIOS = {
     "verifier_calls": ("verifier_calls", "tokens"),
 }
 """Numerator and denominator of each figure."""
+ALL = "all"
+"""All kinds of questions together."""
+NAMED: Mapping[str, float] = {
+    "speed": 0.0,
+    "cascade_chow": 0.5,
+    "cascade_diff": 0.0,
+    "cascade_opt": 0.0,
+    "cascade_tokenV1": 0.1,
+    "cascade_tokenV2": 0.1,
+    "cascade_tokenV3": 0.5,
+}
+"""The lenience at which each of the paper's methods is judged without any choice."""
 _COUNTED = ("tokens", "examined", "accepted", "verifier_calls", "distance", "log_probability", "greedy")
 
 Floats = npt.NDArray[np.float64]
@@ -229,3 +247,96 @@ def estimates(found: Mapping[str, Floats]) -> dict[str, Estimate]:
     """The estimates of several figures, without those that are None."""
     each = {name: estimate(replicates) for name, replicates in found.items()}
     return {name: one for name, one in each.items() if one is not None}
+
+
+# ---- beside both models
+
+
+class Gain(NamedTuple):
+    """What one model, one method, or sequence-level choice answers.
+
+    Attributes:
+        accuracy: share of questions right, by kind and for `ALL`.
+        above_models: its accuracy less that of the better model, over all questions; None for a model.
+        above_models_chosen: the same at the lenience chosen on the other half; None for what has no lenience.
+    """
+
+    title: str
+    accuracy: Mapping[str, Estimate]
+    above_models: Estimate | None = None
+    above_models_chosen: Estimate | None = None
+
+
+class Gains(NamedTuple):
+    """The gains at one temperature.
+
+    Attributes:
+        rows: the verifier alone, the drafter alone, sequence-level choice, and each method at its lenience in `NAMED`.
+        best: title of the method that is the most accurate with its lenience chosen on the other half; "" if there is none.
+        above_choice: the accuracy of `best`, so chosen, less that of sequence-level choice, by kind and for `ALL`.
+    """
+
+    rows: tuple[Gain, ...]
+    best: str
+    above_choice: Mapping[str, Estimate]
+
+
+def find_gains(results: Results, temperature: float) -> Gains | None:
+    """The gains at a temperature of a finished sweep; None if an item has no answers or a model's text has no confidence."""
+    settings, kinds = results.plan.settings, [item.kind for item in results.items]
+    rows: dict[str, list[int]] = {}
+    for index, setting in enumerate(settings):
+        if setting.temperature == temperature:
+            rows.setdefault(setting.method, []).append(index)
+    samples = {index: results.samples(index) for own in rows.values() for index in own}
+    tables = sums(len(settings), len(kinds), [one for own in samples.values() for one in own])
+    scores, alone = tables["score"], [rows[name][0] for name in MODELS]
+    sure = np.array(
+        [
+            [(one.confidence, one.least_confidence) for one in samples[index] if one.trial == 0]
+            for index in alone
+        ],
+        dtype=np.float64,
+    )  # [verifier and drafter, items, mean and minimum]
+    if not tables["scored"][alone].all() or np.isnan(sure).any():
+        return None
+    weights = resamples(len(kinds))
+    of_kind = {kind: weights * np.array([one == kind for one in kinds]) for kind in dict.fromkeys(kinds)}
+    of_kind[ALL] = weights
+    half = np.array([kinds[:number].count(kind) % 2 == 0 for number, kind in enumerate(kinds)])
+
+    def means(found: Floats) -> dict[str, Floats]:
+        """Means by kind of scores [1 + REPLICATES or 1, items]."""
+        # A resample may lack a small kind.
+        return {
+            kind: (own * found).sum(axis=1) / np.maximum(own.sum(axis=1), 1) for kind, own in of_kind.items()
+        }
+
+    def crossed(options: Floats) -> dict[str, Floats]:
+        """Means of the best of `options` [options, items] on the other half of the items; of equally good ones the first."""
+        found = np.empty(weights.shape)
+        for one in (half, ~half):
+            best = (weights[:, one] @ options[:, one].T).argmax(axis=1)
+            found[:, ~one] = options[best][:, ~one]
+        return means(found)
+
+    def above(mean: Mapping[str, Floats]) -> Estimate:
+        return estimates({ALL: mean[ALL] - better})[ALL]
+
+    verifier, drafter = scores[alone]
+    better = np.maximum(means(verifier)[ALL], means(drafter)[ALL])
+    # Which questions the drafter answers: by Chow's and Diff's rule, at every threshold from none to all.
+    by_rule = [*sure[1].T, *(sure[1] - sure[0]).T]
+    deferred = [found >= least for found in by_rule for least in (np.inf, *np.unique(found)[::-1])]
+    choice = crossed(np.where(deferred, drafter, verifier))
+    chosen = {name: crossed(scores[own]) for name, own in rows.items() if METHODS[name].has_lenience}
+    best = max(chosen, key=lambda name: chosen[name][ALL][0], default="")
+    gains = [Gain(METHODS[name].title, estimates(means(scores[rows[name][0]]))) for name in MODELS]
+    gains.append(Gain("Sequence-level choice", estimates(choice), above(choice)))
+    for name in chosen:
+        for index in rows[name]:
+            if NAMED.get(name) == settings[index].lenience:
+                title, mean = settings[index].named("{title} (α = {alpha})"), means(scores[index])
+                gains.append(Gain(title, estimates(mean), above(mean), above(chosen[name])))
+    ahead = estimates({kind: chosen[best][kind] - choice[kind] for kind in choice}) if best else {}
+    return Gains(tuple(gains), METHODS[best].title if best else "", ahead)

@@ -11,6 +11,8 @@ from specviz.core.methods import METHODS, PAPER, get_method
 from specviz.errors import RequestError
 from specviz.schema.settings import SETTINGS
 
+MODELS = ("verifier_only", "drafter_only")
+"""The methods that are one model alone; every sweep has them."""
 _OF_FAVOURITE = (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1)
 LENIENCES: dict[str, tuple[float, ...]] = {
     "speed": (0, 0.2, 0.4, 0.6, 0.8, 0.95, 1),
@@ -64,7 +66,7 @@ class SweepGrid:
 
     Attributes:
         pair: a key of the registry.
-        methods: names of methods; verifier_only and drafter_only are always added.
+        methods: names of methods; `MODELS` are always added.
         leniences: used for all methods, except those outside a method's range. If empty, each method has its own
             (`LENIENCES`).
         points: number of a method's own leniences, including both ends; 0 takes all.
@@ -104,7 +106,7 @@ class SweepGrid:
     @property
     def settings(self) -> list[Setting]:
         """All settings, by temperature, then method in the registry's order, then lenience from the strict end on."""
-        asked = {get_method(name).name for name in self.methods} | {"drafter_only", "verifier_only"}
+        asked = {get_method(name).name for name in self.methods} | set(MODELS)
         return [
             Setting(float(temperature), name, float(lenience))
             for temperature in sorted(set(self.temperatures))

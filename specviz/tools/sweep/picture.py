@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from html import escape
 
-from specviz.analysis.sweep.claim import MODELS, claim, percent
+from specviz.analysis.sweep.claim import claim, percent
+from specviz.analysis.sweep.grid import MODELS
 from specviz.analysis.sweep.results import FIGURES, Results
 from specviz.core.methods import METHODS
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specviz.analysis.sweep.claim import FEWER, KEPT, MODELS, claim, share
-from specviz.analysis.sweep.estimates import REPLICATES
-from specviz.analysis.sweep.gains import Gain, find_gains
+from specviz.analysis.sweep.claim import FEWER, KEPT, claim, share
+from specviz.analysis.sweep.estimates import REPLICATES, Gain, find_gains
+from specviz.analysis.sweep.grid import MODELS
 from specviz.analysis.sweep.items import kind_words
 from specviz.analysis.sweep.results import Estimate, Point, Results
 from specviz.core.method import LOSSLESS

@@ -24,7 +24,7 @@ from specviz.analysis.sweep.sweep import Sweep
 from specviz.cli.options import command_line
 from specviz.cli.terminal import interrupt, print_table
 from specviz.engine.engine import Engine
-from specviz.errors import RequestError, SpecvizError
+from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
@@ -136,10 +136,6 @@ class SweepJob:
     def report(self, csv: Path | None, markdown: Path | None) -> None:
         """Print the finished sweep's points, and write the files asked for."""
         recorded = open_recorded(self._folder.folder)
-        if recorded is None:
-            raise SpecvizError(
-                "The results in that folder cannot be read: delete results.json there and sweep again."
-            )
         print_table(table(recorded))
         if csv:
             write_whole(csv, recorded.to_csv())

@@ -19,7 +19,7 @@ from tests.browser.driving import choose, close_settings, open_app, open_setting
 from tests.browser.scripted import Script
 from tests.support.traces import make_trace
 
-SCALES = recorded_scales() or {}
+SCALES = recorded_scales()
 TEMPERATURE = SETTINGS["temperature"].default
 USUAL = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
 """The lenience that the page begins with, as its field shows it."""

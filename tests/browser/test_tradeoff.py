@@ -22,8 +22,7 @@ from specviz.analysis.sweep.grid import Setting, SweepGrid
 from specviz.analysis.sweep.items import Item
 from specviz.analysis.sweep.results import Estimate, Point, Results, Sample
 from specviz.app.tabs.compare import compare_tab
-from specviz.app.tabs.tradeoff import tradeoff_tab
-from specviz.app.tabs.tradeoff_events import TOKENS, YOURS
+from specviz.app.tabs.tradeoff import TOKENS, YOURS, tradeoff_tab
 from specviz.core.methods import METHODS
 from specviz.errors import EngineError
 from specviz.schema.settings import Request
@@ -322,7 +321,7 @@ def test_a_sweep_streams_stops_fails_in_a_sentence_and_gives_way_to_the_recorded
     for number, value in {"tradeoff-points": 2, "tradeoff-heat": 1, "tradeoff-limit": 12}.items():
         set_number(page, number, value)
     page.locator("#tradeoff-methods").get_by_label("Chow", exact=True).check()
-    monkeypatch.setattr("specviz.app.tabs.tradeoff_events.UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr("specviz.app.tabs.tradeoff.UPDATE_SECONDS", 0.0)
     script.steps = threading.Semaphore(4)
     page.click("#tradeoff-run")
     said = page.get_by_test_id("sweep-said")

@@ -41,9 +41,9 @@ class Claim:
     """
 
     headline: str
-    doubt: str = ""
-    curves: tuple[str, ...] = ()
-    shown: Point | None = None
+    doubt: str
+    curves: tuple[str, ...]
+    shown: Point
     is_named: bool = False
 
 
@@ -52,12 +52,13 @@ def claim(results: Results, temperature: float) -> Claim:
     lossless, reached = results.point(temperature, LOSSLESS), best_settings(results, temperature)
     best = next((point for point in reached.values() if _rejections(point).value <= 1 - FEWER), None)
     judged, surely, winner = _cascades(results, temperature)
-    about = winner or best or lossless
+    usual = lossless or results.at(temperature)[0]
+    about = winner or best or usual
     methods = dict.fromkeys(point.setting.method for point in results.at(temperature) if _runs_both(point))
-    order = dict.fromkeys([*([about.setting.method] if about else []), LOSSLESS, *reached, *methods])
+    order = dict.fromkeys([about.setting.method, LOSSLESS, *reached, *methods])
     curves = tuple(name for name in order if name in methods)[:CURVES]
     if refusal := _refusal(results, temperature, winner):
-        return Claim(refusal, "", curves, lossless or next(iter(results.at(temperature)), None))
+        return Claim(refusal, "", curves, usual)
     verifier, drafter = (_right(point) for name in MODELS if (point := results.point(temperature, name)))
     if winner:
         saves = lossless and _rejections(winner).high < 1
@@ -83,9 +84,8 @@ def claim(results: Results, temperature: float) -> Claim:
             f"as the verifier, {verifier} of 100."
         )
         doubt = f"“About as many” means at least {percent(KEPT)}. {_no_cascade(judged)}"
-        about = lossless
-    is_named = about is not None and about is (winner or best)
-    return Claim(headline, doubt.strip(), curves, about, is_named)
+        return Claim(headline, doubt.strip(), curves, usual)
+    return Claim(headline, doubt.strip(), curves, about, is_named=True)
 
 
 def opening_temperature(results: Results) -> float:

@@ -123,7 +123,12 @@ class SweepFolder:
             part.unlink()
 
     def results(self) -> Results:
-        """The finished sweep's results, without latencies; TraceError if there are none."""
+        """The finished sweep's results, without latencies.
+
+        Raises:
+            RequestError: the folder contains something else.
+            TraceError: the sweep is not finished, or its results are damaged.
+        """
         header = self.header()
         try:
             record = _read(self._results, RESULTS_SCHEMA)
@@ -131,7 +136,9 @@ class SweepFolder:
             more = {"complete": record["complete"], "folder": self.folder, "machine": self.machine}
             return Results(**vars(header), points=points, **more)
         except _DAMAGED as error:
-            raise TraceError("The results of this sweep cannot be read.") from error
+            raise TraceError(
+                "The results of this sweep cannot be read: delete results.json there and sweep again."
+            ) from error
 
     def samples(self) -> list[Sample]:
         """The finished sweep's texts in order; TraceError if there are none."""
@@ -159,22 +166,18 @@ class SweepFolder:
         return next(json_lines(self._timings), {})
 
 
-def open_recorded(folder: Path = SHELF) -> Results | None:
-    """The finished sweep in a folder, including latencies; None if there is none or it cannot be read."""
+def open_recorded(folder: Path = SHELF) -> Results:
+    """The finished sweep in a folder, including latencies. Errors as for `SweepFolder.results`."""
     files = SweepFolder(folder)
-    try:
-        results = files.results()
-    except SpecvizError:
-        return None
+    results = files.results()
     return with_latency(results, results.plan.settings, files.timings())
 
 
 @cache
 def shown_sweeps() -> dict[str, Results]:
-    """The recorded sweeps that can be read, by the titles in `sweeps.json`, in its order. Read once per process."""
+    """The recorded sweeps by the titles in `sweeps.json`, in its order. Read once per process."""
     listed = json.loads((ASSETS / "sweeps.json").read_text(encoding="utf-8"))
-    found = {title: open_recorded(ASSETS / folder) for title, folder in listed.items()}
-    return {title: sweep for title, sweep in found.items() if sweep}
+    return {title: open_recorded(ASSETS / folder) for title, folder in listed.items()}
 
 
 # ---- JSON

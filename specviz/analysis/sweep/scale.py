@@ -20,15 +20,13 @@ _DIGITS = 6
 
 
 @cache
-def recorded_scales() -> dict[str, Any] | None:
-    """The curves, in the format that `scale.js` reads; None if the recorded sweep is missing or damaged.
+def recorded_scales() -> dict[str, Any]:
+    """The curves, in the format that `scale.js` reads.
 
     "scales" has, for each method that accepts more with more lenience, [temperature, rows] with rows of [lenience, acceptance rate, accuracy];
     the first ascends, the second never falls. "verifier" has [temperature, the verifier's own accuracy].
     """
-    results = {sweep.name: sweep for sweep in shown_sweeps().values()}.get(SHELF.name)
-    if results is None:
-        return None
+    (results,) = (sweep for sweep in shown_sweeps().values() if sweep.folder == SHELF)
     # With min-p alone, a lenience accepts no more drafts.
     swept = [
         name

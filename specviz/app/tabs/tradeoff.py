@@ -1,27 +1,49 @@
-"""The tab Speed or quality: recorded sweeps or the visitor's own, and the texts behind each point."""
+"""The tab Speed or quality: recorded sweeps or the visitor's own, and the texts behind each point.
+
+The browser handles temperature, axes and curves by itself. What it sends is untrusted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
-from specviz.analysis.sweep.results import Results
+from specviz.analysis.sweep.claim import claim, opening_temperature
+from specviz.analysis.sweep.grid import SweepGrid
+from specviz.analysis.sweep.results import Point, Results
+from specviz.app.components.compare_view import panes_value
 from specviz.app.components.sweep_view import SweepView
 from specviz.app.controls import drawer, pair_dropdown, run_buttons
-from specviz.app.running import QUIET, wire_run
+from specviz.app.link import Pane, ranged
+from specviz.app.running import QUIET, in_a_sentence, sent_with, wire_run
 from specviz.app.settings import CONTROLS
 from specviz.app.tabs.compare import Compare
-from specviz.app.tabs.tradeoff_events import MAX_METHODS, Live, TradeoffEvents
-from specviz.core.methods import METHODS
+from specviz.app.tabs.tradeoff_words import card, texts_of, told
+from specviz.core.methods import METHODS, OWN_RULE
+from specviz.errors import RequestError, StoppedError
+from specviz.progress import Progress
+from specviz.serving.limits import Visitor
+from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
 PREFIX = "tradeoff-"
 POINTS, ITEMS = (2, 5), (8, 32)
 """Range of leniences per method; range of questions. The largest sweep takes minutes on two cores."""
+MAX_METHODS, TOKENS = 4, 24
+"""Most methods of a live sweep; most tokens of a text."""
+UPDATE_SECONDS = 1.0
+"""Shortest time between two updates of a running sweep."""
+YOURS = "your own"
+OWN = "own"
+"""The live sweep's name in an address."""
 
 
 def tradeoff_tab(
@@ -86,3 +108,144 @@ def _sweep_controls() -> dict[str, Component]:
                 *ITEMS, ITEMS[0], step=4, label="Questions", elem_id="tradeoff-limit"
             )
     return controls
+
+
+# ---- events
+
+
+@dataclass
+class Live:
+    """A browser session's own sweep; None before its first point, or if the session has none. All events of the session share it."""
+
+    sweep: Results | None = None
+
+
+class TradeoffEvents:
+    """One method per event. A sweep is identified by its index: the recorded ones in order, then the live one."""
+
+    def __init__(self, service: Service, recorded: Mapping[str, Results]) -> None:
+        """Begin with the first recorded sweep; `recorded` has them by title."""
+        self._service, self._titles, self._recorded = service, list(recorded), list(recorded.values())
+        self._names = [sweep.name or title for title, sweep in recorded.items()]
+
+    def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
+        """The view's value for a sweep; `said` is a sentence about its progress."""
+        sweep = self._sweep(which, live)
+        has_live = which == len(self._recorded) or (live and live.sweep)
+        value = {
+            "titles": [*self._titles, *([YOURS] if has_live else [])],
+            "names": [*self._names, *([OWN] if has_live else [])],
+            "which": which,
+            "sweep": told(sweep) if sweep else None,
+        }
+        return json.dumps(value | {"said": said, "failure": failure}, ensure_ascii=False)
+
+    def _sweep(self, which: Any, live: Live | None) -> Results | None:
+        there = [*self._recorded, live.sweep if live else None]
+        return there[which] if type(which) is int and 0 <= which < len(there) else None
+
+    def show(self, live: Live, event: gr.EventData) -> str:
+        """Another sweep was chosen: the view's value."""
+        which, _ = self._asked(live, event)
+        return self.shown(which, live)
+
+    def choose(self, live: Live, event: gr.EventData) -> Any:
+        """A point was chosen: its card, in a prop of the view."""
+        which, sweep = self._asked(live, event)
+        return gr.update(card=_card(which, sweep, _item(sweep.points, event, "point")))
+
+    def first_card(self) -> str:
+        """The card shown at first, of the point in the first sentence."""
+        sweep = self._recorded[0]
+        return _card(0, sweep, claim(sweep, opening_temperature(sweep)).shown)
+
+    def text(self, live: Live, event: gr.EventData) -> dict[str, Any]:
+        """Settings for Compare that write the chosen text again, beside both models and lossless decoding."""
+        _, sweep = self._asked(live, event)
+        own, _ = _item(texts_of(sweep, _item(sweep.points, event, "point")), event, "text")
+        plan = sweep.plan
+        setting = plan.settings[own.setting]
+        panes = [(setting.method, setting.lenience)]
+        panes += [(name, 0.0) for name in ("verifier_only", "drafter_only", "speed")]
+        return {
+            "pair": plan.pair,
+            "prompt": sweep.items[own.item].prompt,
+            "rule": METHODS[OWN_RULE].expression,  # a sweep uses the default rule
+            **{name: each.default for name, each in ranged().items()},
+            "temperature": setting.temperature,
+            "max_new_tokens": plan.max_new_tokens,
+            "seed": own.seed,
+            "panes": panes_value(tuple(Pane(*each, plan.draft_length) for each in dict.fromkeys(panes))),
+        }
+
+    def _asked(self, live: Live, event: gr.EventData) -> tuple[int, Results]:
+        which: Any = sent_with(event).get("sweep")
+        if sweep := self._sweep(which, live):
+            return which, sweep
+        raise RequestError("There is no such sweep.")
+
+    # ---- a live sweep
+
+    def run(
+        self, stop: threading.Event, progress: Progress, visitor: Visitor, asked: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Sweep a pair; yields values of the view."""
+        asked = dict(asked)
+        live, which, failure = asked.pop("live"), len(self._recorded), ""
+        try:
+            key = asked.pop("pair")
+            self._service.check_pair(key)
+            plan = plan_of(key, **asked)
+            live.sweep = None
+            yield self.shown(which, live, said="The first answers are being written.")
+            shown_at = time.monotonic()
+            for sweep in self._service.sweep(key, plan, stop, progress, visitor=visitor):
+                live.sweep = sweep
+                if time.monotonic() - shown_at >= UPDATE_SECONDS:
+                    yield self.shown(which, live, said=_progress_words(sweep, "Sweeping"))
+                    shown_at = time.monotonic()
+        except StoppedError:
+            pass
+        except Exception as error:
+            failure = in_a_sentence(error)
+        if live.sweep is None:
+            yield self.shown(which, live, failure=failure or "Stopped before the first point was done.")
+        else:
+            yield self.shown(which, live, said=_progress_words(live.sweep, "Stopped"), failure=failure)
+
+
+def plan_of(pair: str, methods: list[str], points: float, temperature: float, limit: float) -> SweepGrid:
+    """The plan of a live sweep. Gradio holds the numbers to their sliders' ranges.
+
+    Raises:
+        RequestError: there is no such pair, or no method or too many are chosen.
+    """
+    if pair not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
+        raise RequestError(f"Choose one to {MAX_METHODS} methods.")
+    return SweepGrid(
+        pair=pair,
+        methods=tuple(methods),
+        points=int(points),
+        temperatures=(float(temperature),),
+        limit=int(limit),
+        max_new_tokens=TOKENS,
+        timed=0,
+    )
+
+
+def _card(which: int, sweep: Results, point: Point) -> str:
+    about = {"sweep": which, "point": sweep.points.index(point)}
+    return json.dumps(about | card(sweep, point), ensure_ascii=False)
+
+
+def _item(found: Any, event: gr.EventData, name: str) -> Any:
+    """The item whose index the browser sent under `name`."""
+    index = sent_with(event).get(name)
+    if type(index) is int and 0 <= index < len(found):
+        return found[index]
+    raise RequestError(f"There is no such {name}.")
+
+
+def _progress_words(sweep: Results, state: str) -> str:
+    """A sentence about a sweep's progress. `state` says what an unfinished sweep is doing."""
+    return f"{'Done' if sweep.complete else state}: {len(sweep.given)} of {sweep.planned} texts."

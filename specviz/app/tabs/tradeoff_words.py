@@ -53,7 +53,7 @@ def told(sweep: Results) -> dict[str, Any]:
 
 def _claim(sweep: Results, temperature: float) -> dict[str, Any]:
     found = claim(sweep, temperature)
-    shown = sweep.points.index(found.shown) if found.shown else None
+    shown = sweep.points.index(found.shown)
     words = {name: getattr(found, name) for name in ("headline", "doubt", "curves")}
     return words | {"shown": shown, "named": shown if found.is_named else None}
 

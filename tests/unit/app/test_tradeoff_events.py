@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specviz.analysis.sweep.folder import shown_sweeps
-from specviz.app.tabs.tradeoff_events import OWN, YOURS, Live, TradeoffEvents, plan_of
+from specviz.app.tabs.tradeoff import OWN, YOURS, Live, TradeoffEvents, plan_of
 from specviz.core.methods import METHODS
 from specviz.errors import RequestError
 

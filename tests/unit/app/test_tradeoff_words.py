@@ -13,9 +13,7 @@ from specviz.app.tabs.tradeoff_words import MAX_CHARACTERS, card, texts_of, told
 
 @pytest.fixture(scope="module")
 def sweep() -> Results:
-    found = open_recorded()
-    assert found is not None
-    return found
+    return open_recorded()
 
 
 def test_every_number_of_the_sentence_stands_on_its_points_card(sweep: Results) -> None:

@@ -22,7 +22,6 @@ DOCS = ASSETS.parent / "docs"
 def test_the_documents_are_the_reports_of_the_recorded_sweeps(folder: str, document: str) -> None:
     """Every sentence, table and picture; a picture is an XML file."""
     recorded = open_recorded(ASSETS / folder)
-    assert recorded is not None
     pictures = {t: Path(f"../assets/{folder}/rejection-rate-{t:g}.svg") for t in recorded.temperatures}
     assert report(recorded, pictures) == (DOCS / document).read_text(encoding="utf-8")
     for temperature, path in pictures.items():
@@ -34,7 +33,6 @@ def test_the_documents_are_the_reports_of_the_recorded_sweeps(folder: str, docum
 def test_a_report_names_no_folder() -> None:
     """Of a file of questions it has the name."""
     recorded = open_recorded(ASSETS / "sweep")
-    assert recorded is not None
     plan = replace(recorded.plan, prompts="/home/somebody/questions.jsonl")
     pictures = dict.fromkeys(recorded.temperatures, Path("picture.svg"))
     text = report(replace(recorded, plan=plan, machine={}), pictures)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, Route, expect
 
-from specviz.analysis.sweep.scale import FLAT, recorded_scales
-from specviz.app.components.lenience_track import LenienceTrack, lenience_value
+from specviz.app.components.lenience_track import FLAT, LenienceTrack, lenience_value, recorded_scales
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import gradio as gr
 from pydantic import Field, TypeAdapter, ValidationError
 
-from specviz.analysis.sweep.scale import recorded_scales
+from specviz.app.components.lenience_track import recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, Pane
 from specviz.app.menu import method_menu

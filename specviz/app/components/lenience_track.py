@@ -1,4 +1,4 @@
-"""The lenience slider. Equal distances change the recorded acceptance rate equally; the expected rates are shown beside it.
+"""The lenience slider. Equal distances change the recorded acceptance rate about equally; the expected rates are shown beside it.
 
 Its value is JSON text with the method and the lenience, so that one update sets both. Event handlers on the server get the lenience as
 a number. `static/lenience_track/` draws the slider.
@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import gradio as gr
 from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
-from specviz.analysis.sweep.scale import recorded_scales
+from specviz.analysis.sweep.folder import SHELF, shown_sweeps
+from specviz.analysis.sweep.results import Results
 from specviz.app.components.scripted_html import ScriptedHTML
 from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS, get_method
 from specviz.serving.offer import default_pair
 
 UNFIT = "The lenience must be a number."
+EVEN = 0.08
+"""Share of a scale that is linear in the lenience, so that leniences with equal acceptance rates still take up length."""
+FLAT = 0.01
+"""If an acceptance rate rises by less than this over the whole curve, the scale is linear in the lenience."""
+_DIGITS = 6
 
 
 @dataclass
@@ -72,3 +79,40 @@ def _method_words() -> dict[str, dict[str, Any]]:
         }
         for name, method in METHODS.items()
     }
+
+
+@cache
+def recorded_scales() -> dict[str, Any]:
+    """Curves of the recorded sweep, from which `static/lenience_track/scale.js` derives the slider's scale.
+
+    "scales" has, for each method that accepts more with more lenience, [temperature, rows] with rows of [lenience, acceptance rate, accuracy];
+    the first ascends, the second never falls. "verifier" has [temperature, the verifier's own accuracy].
+    """
+    (results,) = (sweep for sweep in shown_sweeps().values() if sweep.folder == SHELF)
+    # With min-p alone, a lenience accepts no more drafts.
+    swept = [
+        name
+        for name, method in METHODS.items()
+        if name in results.plan.methods and method.has_lenience and not method.truncates
+    ]
+    alone = [point for point in results.points if point.setting.method == "verifier_only"]
+    return {
+        "pair": results.plan.pair,
+        "items": len(results.items),
+        "even": EVEN,
+        "flat": FLAT,
+        "verifier": [[point.setting.temperature, point.value("accuracy")] for point in alone],
+        "scales": {
+            name: [[heat, _curve(results, name, heat)] for heat in results.temperatures] for name in swept
+        },
+    }
+
+
+def _curve(results: Results, method: str, temperature: float) -> list[list[float]]:
+    curve: list[list[float]] = []
+    for point in results.at(temperature):  # the strict end first
+        if point.setting.method == method:
+            acceptance = max(1 - point.value("rejection_rate"), curve[-1][1] if curve else 0.0)
+            row = (point.setting.lenience, acceptance, point.value("accuracy"))
+            curve.append([round(each, _DIGITS) for each in row])
+    return curve

@@ -1,6 +1,6 @@
 /**
  * The scale of a method's lenience at a temperature: piecewise linear through the leniences that a sweep measured, as
- * `specviz/analysis/sweep/scale.py` makes it. A measured row is [lenience, acceptance, quality]; a knot also has its position:
+ * `specviz/app/components/lenience_track.py` makes it. A measured row is [lenience, acceptance, quality]; a knot also has its position:
  * [lenience, position, acceptance, quality]. Knows nothing of the page.
  */
 

@@ -30,8 +30,8 @@ from specviz.models import loading
 from specviz.progress import TerminalProgress, silent
 from specviz.runtime.cpu.threads import budget, set_budget
 from specviz.tools.machine import describe_machine, describe_processor, versions
-from specviz.tools.sweep.picture import picture
 from specviz.tools.sweep.report import markdown as sweep_report
+from specviz.tools.sweep.report import picture
 
 # The process that finishes first may have to wait for hours; torch's default timeout is minutes.
 _PATIENCE = datetime.timedelta(days=30)
@@ -154,12 +154,9 @@ def report(results: Results, pictures: Mapping[float, Path]) -> str:
     chosen = {
         each.name: value for each in fields(plan) if (value := getattr(plan, each.name)) != each.default
     }
-    # Of a file of questions only its name, since the folder may contain a person's name.
-    source = Path(plan.prompts).name
     if "prompts" in chosen:
-        chosen["prompts"] = source
-    command = command_line("sweep", {"out": "DIR"} | chosen)
-    return sweep_report(results, pictures, command=command, source=source)
+        chosen["prompts"] = Path(plan.prompts).name
+    return sweep_report(results, pictures, command_line("sweep", {"out": "DIR"} | chosen))
 
 
 def table(results: Results) -> list[tuple[str, ...]]:

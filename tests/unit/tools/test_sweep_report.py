@@ -11,7 +11,7 @@ import pytest
 from specviz.analysis.sweep.folder import open_recorded
 from specviz.cli.sweep_job import report
 from specviz.resources import ASSETS
-from specviz.tools.sweep.picture import picture
+from specviz.tools.sweep.report import picture
 
 DOCS = ASSETS.parent / "docs"
 

@@ -6,7 +6,6 @@ import datetime
 import os
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -106,10 +105,9 @@ class SweepJob:
         self._state.wait_for_everyone()  # before any process writes a unit, so that all divide the same units
         missing = [unit for unit in sweep.units if unit not in done]
         with self._state.split_between_processes(missing) as units:
-            begin = time.perf_counter()
             for count, unit in enumerate(units):
                 item = f"item {unit.item + 1} of {len(sweep.items.items)}, T = {unit.temperature:g}"
-                self._progress(count / len(units), f"Writing: {item}{_left(begin, count, len(units))}")
+                self._progress(count / len(units), f"Writing: {item}")
                 if not (samples := sweep.samples(unit, stop)):
                     break
                 self._folder.append(self._state.process_index, unit, samples)
@@ -127,11 +125,9 @@ class SweepJob:
         self._folder.begin_timings(names | {"versions": versions()})
         done = {(one.timed, one.setting) for one in self._folder.timings()}
         missing = [each for each in sweep.timed() if each not in done]
-        begin = time.perf_counter()
         for count, timing in enumerate(sweep.timings(missing, stop), 1):
             self._folder.add_timing(timing)
-            left = _left(begin, count, len(missing))
-            self._progress(count / len(missing), f"Timing texts alone: {count} of {len(missing)}{left}")
+            self._progress(count / len(missing), f"Timing texts alone: {count} of {len(missing)}")
 
     def report(self, csv: Path | None, markdown: Path | None) -> None:
         """Print the finished sweep's points, and write the files asked for."""
@@ -171,11 +167,3 @@ def table(results: Results) -> list[tuple[str, ...]]:
         one = point.setting
         rows.append((f"{one.temperature:g}", one.method, f"{one.lenience:g}", str(point.samples), *cells))
     return rows
-
-
-def _left(begin: float, done: int, count: int) -> str:
-    """The estimated remaining time, to append to a line of progress."""
-    if not done:
-        return ""
-    seconds = (time.perf_counter() - begin) / done * (count - done)
-    return f", {seconds:.0f} s left" if seconds < 100 else f", {seconds / 60:.0f} min left"

@@ -130,29 +130,27 @@ class TradeoffEvents:
 
     def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
         """The view's value for a sweep; `said` is a sentence about its progress."""
-        sweep = self._sweep(which, live)
-        has_live = which == len(self._recorded) or (live and live.sweep)
+        sweeps = self._sweeps(live)
+        count = max(len(sweeps), which + 1)
         value = {
-            "titles": [*self._titles, *([YOURS] if has_live else [])],
-            "names": [*self._names, *([OWN] if has_live else [])],
+            "titles": [*self._titles, YOURS][:count],
+            "names": [*self._names, OWN][:count],
             "which": which,
-            "sweep": told(sweep) if sweep else None,
+            "sweep": told(sweeps[which]) if which < len(sweeps) else None,
         }
         return json.dumps(value | {"said": said, "failure": failure}, ensure_ascii=False)
 
-    def _sweep(self, which: Any, live: Live | None) -> Results | None:
-        there = [*self._recorded, live.sweep if live else None]
-        return there[which] if type(which) is int and 0 <= which < len(there) else None
+    def _sweeps(self, live: Live | None) -> list[Results]:
+        return [*self._recorded, *([live.sweep] if live and live.sweep else [])]
 
     def show(self, live: Live, event: gr.EventData) -> str:
         """Another sweep was chosen: the view's value."""
-        which, _ = self._asked(live, event)
-        return self.shown(which, live)
+        return self.shown(_sent(self._sweeps(live), event, "sweep")[0], live)
 
     def choose(self, live: Live, event: gr.EventData) -> Any:
         """A point was chosen: its card, in a prop of the view."""
-        which, sweep = self._asked(live, event)
-        return gr.update(card=_card(which, sweep, _item(sweep.points, event, "point")))
+        which, sweep = _sent(self._sweeps(live), event, "sweep")
+        return gr.update(card=_card(which, sweep, _sent(sweep.points, event, "point")[1]))
 
     def first_card(self) -> str:
         """The card shown at first, of the point in the first sentence."""
@@ -161,8 +159,9 @@ class TradeoffEvents:
 
     def text(self, live: Live, event: gr.EventData) -> dict[str, Any]:
         """Settings for Compare that write the chosen text again, beside both models and lossless decoding."""
-        _, sweep = self._asked(live, event)
-        own, _ = _item(texts_of(sweep, _item(sweep.points, event, "point")), event, "text")
+        _, sweep = _sent(self._sweeps(live), event, "sweep")
+        _, point = _sent(sweep.points, event, "point")
+        _, (own, _) = _sent(texts_of(sweep, point), event, "text")
         plan = sweep.plan
         setting = plan.settings[own.setting]
         panes = [(setting.method, setting.lenience)]
@@ -177,12 +176,6 @@ class TradeoffEvents:
             "seed": own.seed,
             "panes": panes_value(tuple(Pane(*each, plan.draft_length) for each in dict.fromkeys(panes))),
         }
-
-    def _asked(self, live: Live, event: gr.EventData) -> tuple[int, Results]:
-        which: Any = sent_with(event).get("sweep")
-        if sweep := self._sweep(which, live):
-            return which, sweep
-        raise RequestError("There is no such sweep.")
 
     # ---- a live sweep
 
@@ -238,11 +231,11 @@ def _card(which: int, sweep: Results, point: Point) -> str:
     return json.dumps(about | card(sweep, point), ensure_ascii=False)
 
 
-def _item(found: Any, event: gr.EventData, name: str) -> Any:
-    """The item whose index the browser sent under `name`."""
-    index = sent_with(event).get(name)
+def _sent(found: Any, event: gr.EventData, name: str) -> tuple[int, Any]:
+    """The index that the browser sent under `name`, and the item with it."""
+    index: Any = sent_with(event).get(name)
     if type(index) is int and 0 <= index < len(found):
-        return found[index]
+        return index, found[index]
     raise RequestError(f"There is no such {name}.")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, Route, expect
 
-from specviz.app.components.lenience_track import FLAT, LenienceTrack, lenience_value, recorded_scales
+from specviz.app.components.lenience_track import LenienceTrack, lenience_value, recorded_scales
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import DEFAULT_METHOD, SETTINGS
@@ -18,7 +18,7 @@ from tests.browser.driving import choose, close_settings, open_app, open_setting
 from tests.browser.scripted import Script
 from tests.support.traces import make_trace
 
-SCALES = recorded_scales()
+SCALES, FLAT = recorded_scales(), 0.01
 TEMPERATURE = SETTINGS["temperature"].default
 USUAL = f"{METHODS[DEFAULT_METHOD].default_lenience:g}"
 """The lenience that the page begins with, as its field shows it."""

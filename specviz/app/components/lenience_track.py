@@ -22,10 +22,6 @@ from specviz.core.methods import METHODS, get_method
 from specviz.serving.offer import default_pair
 
 UNFIT = "The lenience must be a number."
-EVEN = 0.08
-"""Share of a scale that is linear in the lenience, so that leniences with equal acceptance rates still take up length."""
-FLAT = 0.01
-"""If an acceptance rate rises by less than this over the whole curve, the scale is linear in the lenience."""
 _DIGITS = 6
 
 
@@ -99,8 +95,6 @@ def recorded_scales() -> dict[str, Any]:
     return {
         "pair": results.plan.pair,
         "items": len(results.items),
-        "even": EVEN,
-        "flat": FLAT,
         "verifier": [[point.setting.temperature, point.value("accuracy")] for point in alone],
         "scales": {
             name: [[heat, _curve(results, name, heat)] for heat in results.temperatures] for name in swept

@@ -4,6 +4,9 @@
  * [lenience, position, acceptance, quality]. Knows nothing of the page.
  */
 
+const EVEN = 0.08; // share of a scale that is linear in the lenience, so that leniences with equal acceptance rates still take up length
+const FLAT = 0.01; // if the acceptance rate rises by less over the whole curve, the scale is linear in the lenience
+
 const LENIENCE = 0;
 const POSITION = 1;
 const ACCEPTANCE = 2;
@@ -35,10 +38,10 @@ function mixed(low, high, share) {
 }
 
 /** The knots of measured rows: even in the acceptance rate, but for a share; in the lenience where the curve is flat. */
-function placed(rows, { even, flat }) {
+function placed(rows) {
   const [first, last] = [rows[0], rows.at(-1)];
   const gain = last[1] - first[1];
-  const share = gain > flat ? even : 1;
+  const share = gain > FLAT ? EVEN : 1;
   return rows.map(([lenience, acceptance, quality]) => {
     const way = (lenience - first[0]) / (last[0] - first[0]);
     const risen = share < 1 ? (acceptance - first[1]) / gain : 0;
@@ -50,14 +53,14 @@ function placed(rows, { even, flat }) {
 export function scaleOf(sweep, { method, pair, temperature, range }) {
   const known = sweep && pair === sweep.pair;
   const rows = known ? between(sweep.scales[method], temperature) : null;
-  const knots = rows && placed(rows, sweep);
+  const knots = rows && placed(rows);
   const even = [[range[0], 0, 0, 0], [range[1], 1, 0, 0]];
   const used = knots || even;
   return {
     knots: used,
     isMeasured: knots !== null,
     isOtherPair: !known,
-    isFlat: knots !== null && knots.at(-1)[ACCEPTANCE] - knots[0][ACCEPTANCE] <= sweep.flat,
+    isFlat: knots !== null && knots.at(-1)[ACCEPTANCE] - knots[0][ACCEPTANCE] <= FLAT,
     verifier: knots && between(sweep.verifier, temperature),
     position: (lenience) => along(used, LENIENCE, POSITION, lenience),
     lenience: (position) => along(used, POSITION, LENIENCE, position),

@@ -38,13 +38,8 @@ class Setting:
 
     def named(self, pattern: str) -> str:
         """The method's title; if it has a lenience, in a pattern such as "{title}, α = {alpha}"."""
-        method = METHODS[self.method]
-        return pattern.format(title=method.title, alpha=self.alpha) if method.has_lenience else method.title
-
-    @property
-    def alpha(self) -> str:
-        """The lenience, typeset."""
-        return f"{self.lenience:g}".replace("-", "−")
+        method, alpha = METHODS[self.method], f"{self.lenience:g}".replace("-", "−")
+        return pattern.format(title=method.title, alpha=alpha) if method.has_lenience else method.title
 
     @property
     def title(self) -> str:

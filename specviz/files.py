@@ -51,12 +51,16 @@ def json_lines(path: Path) -> Iterator[Any]:
 
 def append_json_line(path: Path, record: Any) -> None:
     """Append a line to a file of JSON lines, and wait until it is on the disk. Raises OSError if it cannot be written."""
-    with path.open("ab+") as file:
-        if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-            file.write(b"\n")  # end a truncated line
-        file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("ab+") as file:
+            if file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")  # end a truncated line
+            file.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def cache_directory() -> Path:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -32,7 +31,7 @@ from specviz.analysis.sweep.results import (
     Timing,
     packed_samples,
 )
-from specviz.errors import RequestError, SpecvizError, TraceError
+from specviz.errors import RequestError, TraceError
 from specviz.files import append_json_line, json_lines, write_whole
 from specviz.resources import ASSETS
 
@@ -42,7 +41,7 @@ SHELF = ASSETS / "sweep"
 
 
 class SweepFolder:
-    """One sweep's files."""
+    """One sweep's files. Methods that write raise OSError if the disk refuses; no finished unit is lost."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,13 +69,11 @@ class SweepFolder:
 
         Raises:
             RequestError: the folder has another sweep.
-            SpecvizError: it cannot be written to.
         """
         present = self.header()
         if present is None:
-            with _writing():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                _write(self._plan, PLAN_SCHEMA, asdict(header))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(self._plan, PLAN_SCHEMA, asdict(header))
         elif present != header:
             raise RequestError(
                 "That folder holds another sweep (the plan, the pair or the items differ): name another folder, or name "
@@ -102,23 +99,17 @@ class SweepFolder:
 
     def append(self, rank: int, unit: Unit, samples: Sequence[Sample]) -> None:
         """Write a unit to disk. Once this returns, the unit survives any failure of this process."""
-        with _writing():
-            append_json_line(self.folder / f"part-{rank}.jsonl", [*unit, samples])
+        append_json_line(self.folder / f"part-{rank}.jsonl", [*unit, samples])
 
     def finish(self, results: Results) -> None:
-        """Write the results and their texts, and remove the files `part-*.jsonl`.
-
-        Raises:
-            SpecvizError: they cannot be written. No finished unit is lost.
-        """
+        """Write the results and their texts, and then remove the files `part-*.jsonl`."""
         lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sorted(results.given))
         head = {name: getattr(results, name) for name in ("drafter", "verifier", "dtype")}
         points = [asdict(point) for point in results.points]
         rest = {"items": len(results.items), "points": points, "complete": results.complete}
-        with _writing():
-            # Without a time stamp, so that the same samples give the same file.
-            write_whole(self.folder / TEXTS, gzip.compress("".join(lines).encode("utf-8"), mtime=0))
-            _write(self._results, RESULTS_SCHEMA, {"plan": asdict(results.plan), **head, **rest})
+        # Without a time stamp, so that the same samples give the same file.
+        write_whole(self.folder / TEXTS, gzip.compress("".join(lines).encode("utf-8"), mtime=0))
+        _write(self._results, RESULTS_SCHEMA, {"plan": asdict(results.plan), **head, **rest})
         for part in self.folder.glob("part-*.jsonl"):
             part.unlink()
 
@@ -152,13 +143,11 @@ class SweepFolder:
         """Prepare for timings on this machine. Timings of another machine are deleted."""
         if not machine.items() <= self.machine.items():
             today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-            with _writing():
-                write_whole(self._timings, json.dumps({**machine, "date": today}, ensure_ascii=False) + "\n")
+            write_whole(self._timings, json.dumps({**machine, "date": today}, ensure_ascii=False) + "\n")
 
     def add_timing(self, timing: Timing) -> None:
         """Write one timing to disk, after `begin_timings`."""
-        with _writing():
-            append_json_line(self._timings, timing)
+        append_json_line(self._timings, timing)
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -197,14 +186,3 @@ def _read(path: Path, schema: str) -> dict[str, Any]:
 def _write(path: Path, schema: str, record: Mapping[str, Any]) -> None:
     whole = {"schema": schema, "version": VERSION, **record}
     write_whole(path, json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Turn an error of the disk into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise SpecvizError(
-            f"The sweep cannot be written: {error.strerror or error}. Run the same command again to resume it."
-        ) from error

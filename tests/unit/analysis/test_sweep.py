@@ -262,7 +262,10 @@ def test_results_are_remade_from_the_texts_and_a_full_disk_is_a_sentence(
         patch.setattr(Sweep, "samples", lambda *_: pytest.fail("nothing is to be written"))
         patch.setattr("os.replace", full)
         assert command(finished) == 1
-        assert "No space left on device. Run the same command again" in capsys.readouterr().err
+        assert (
+            "samples.jsonl.gz could not be read or written: No space left on device"
+            in capsys.readouterr().err
+        )
         patch.undo()
         assert command(finished) == 0
     assert (finished / "results.json").read_bytes() == (whole / "results.json").read_bytes()

@@ -99,20 +99,16 @@ def opening_temperature(results: Results) -> float:
 
 
 def reading(results: Results, point: Point) -> str:
-    """What one setting does, in the words of the headline; "" while figures are missing."""
-    temperature, method = point.setting.temperature, point.setting.method
-    verifier = results.point(temperature, "verifier_only")
-    if not {"accuracy", "rejection_rate"} <= point.figures.keys():
+    """What one setting does, in the words of the headline; "" for a model alone, and while figures are missing."""
+    verifier = results.point(point.setting.temperature, "verifier_only")
+    has_figures = {"accuracy", "rejection_rate"} <= point.figures.keys()
+    if not (verifier and has_figures and _runs_both(point)):
         return ""
-    own = _right(point)
-    right = f"answers {own} of 100 questions right"
-    if verifier and point is not verifier and "accuracy" in verifier.figures:
-        other = _right(verifier)
-        beside = f"not the verifier’s {other}" if own < other else f"more than the verifier’s {other}"
-        right += f", {'as many as the verifier' if own == other else beside}"
-    if method in MODELS:
-        return f"The {method.removesuffix('_only')} alone {right}."
-    return f"{_spoken(point)} {_rejects(point, results.point(temperature, LOSSLESS))}, and {right}."
+    own, other = _right(point), _right(verifier)
+    beside = f"not the verifier’s {other}" if own < other else f"more than the verifier’s {other}"
+    rejects = _rejects(point, results.point(point.setting.temperature, LOSSLESS))
+    right = f"answers {own} of 100 questions right, {'as many as the verifier' if own == other else beside}"
+    return f"{_spoken(point)} {rejects}, and {right}."
 
 
 def best_settings(results: Results, temperature: float) -> dict[str, Point]:

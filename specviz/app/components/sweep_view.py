@@ -21,10 +21,10 @@ class SweepView(ScriptedHTML):
     STYLES = ("shared/chart", "sweep_view/sweep_view")
     OWN_EVENTS = ("choose", "show", "open", "own")
 
-    def __init__(self, value: str = "", *, card: str = "", **kwargs: Any) -> None:
+    def __init__(self, value: str = "", **kwargs: Any) -> None:
         """Make a view; `kwargs` as for `ScriptedHTML`."""
         figures = {name: figure._asdict() for name, figure in FIGURES.items()}
-        super().__init__(value, card=card, **{"methods": chart_marks(), "figures": figures} | kwargs)
+        super().__init__(value, **{"card": "", "methods": chart_marks(), "figures": figures} | kwargs)
 
     def preprocess(self, payload: str | None) -> str:
         """Discard the value, which the server does not need."""

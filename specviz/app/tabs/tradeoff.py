@@ -16,9 +16,8 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.analysis.sweep.claim import claim, opening_temperature
 from specviz.analysis.sweep.grid import SweepGrid
-from specviz.analysis.sweep.results import Point, Results
+from specviz.analysis.sweep.results import Results
 from specviz.app.components.compare_view import panes_value
 from specviz.app.components.sweep_view import SweepView
 from specviz.app.controls import drawer, pair_dropdown, run_buttons
@@ -54,7 +53,7 @@ def tradeoff_tab(
     Returns the pair dropdown of a live sweep.
     """
     events, live = TradeoffEvents(service, recorded), gr.State(Live())
-    view = SweepView(events.shown(0), card=events.first_card(), elem_id="tradeoff-view")
+    view = SweepView(events.shown(0), elem_id="tradeoff-view")
     own: Any = SimpleNamespace(elem_id="tradeoff-own", click=view.own)  # a button within the view
     with drawer("tradeoff-drawer", own):
         controls = _sweep_controls()
@@ -150,12 +149,9 @@ class TradeoffEvents:
     def choose(self, live: Live, event: gr.EventData) -> Any:
         """A point was chosen: its card, in a prop of the view."""
         which, sweep = _sent(self._sweeps(live), event, "sweep")
-        return gr.update(card=_card(which, sweep, _sent(sweep.points, event, "point")[1]))
-
-    def first_card(self) -> str:
-        """The card shown at first, of the point in the first sentence."""
-        sweep = self._recorded[0]
-        return _card(0, sweep, claim(sweep, opening_temperature(sweep)).shown)
+        index, point = _sent(sweep.points, event, "point")
+        about = {"sweep": which, "point": index, **card(sweep, point)}
+        return gr.update(card=json.dumps(about, ensure_ascii=False))
 
     def text(self, live: Live, event: gr.EventData) -> dict[str, Any]:
         """Settings for Compare that write the chosen text again, beside both models and lossless decoding."""
@@ -224,11 +220,6 @@ def plan_of(pair: str, methods: list[str], points: float, temperature: float, li
         max_new_tokens=TOKENS,
         timed=0,
     )
-
-
-def _card(which: int, sweep: Results, point: Point) -> str:
-    about = {"sweep": which, "point": sweep.points.index(point)}
-    return json.dumps(about | card(sweep, point), ensure_ascii=False)
 
 
 def _sent(found: Any, event: gr.EventData, name: str) -> tuple[int, Any]:

@@ -25,7 +25,6 @@ def test_it_opens_on_the_first_recorded_sweep_and_shows_the_others_by_title() ->
     events: Any = TradeoffEvents(None, {title: recorded, "Another": recorded})  # type: ignore[arg-type]
     first = json.loads(events.shown(0))
     assert (first["titles"], first["which"]) == ([title, "Another"], 0)
-    assert json.loads(events.first_card())["point"] in [each["shown"] for each in first["sweep"]["claims"]]
     assert json.loads(events.show(Live(), Event(sweep=1)))["which"] == 1
     own = json.loads(events.show(Live(recorded), Event(sweep=2)))
     assert (own["titles"][2], own["names"][2], own["which"]) == (YOURS, OWN, 2)

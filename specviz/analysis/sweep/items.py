@@ -42,7 +42,7 @@ class Item:
     """A question.
 
     Attributes:
-        key: unique in a file.
+        key: its name, for readers of a sweep's plan.
         kind: its category. The answers of "arithmetic" are numbers.
         prompt: what a user would type.
         answers: the right answers; empty if an answer cannot be checked.
@@ -113,8 +113,6 @@ def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
     items = [_item(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not items:
         raise RequestError('The file of items is empty; it needs a JSON object {"prompt": ...} on each line.')
-    if len({item.key for item in items}) < len(items):
-        raise RequestError("Two items of the file share a key; each needs its own.")
     kinds: dict[str, list[Item]] = {}
     for item in items:
         kinds.setdefault(item.kind, []).append(item)

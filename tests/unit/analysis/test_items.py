@@ -111,7 +111,6 @@ def test_a_file_of_ones_own_is_read_in_full(tmp_path: Path) -> None:
         (b'{"prompt": "secret", "raw": "yes"}', '"raw" is'),
         (b'{"prompt": "secret", "answers": ["?!"]}', "text with a word in it"),
         (b'{"prompt": "secret", "answers": ["seven"], "kind": "arithmetic"}', "must be a number"),
-        (b'{"prompt": "a", "key": "secret"}\n{"prompt": "b", "key": "secret"}', "share a key"),
     ],
 )
 def test_a_bad_file_is_refused_with_a_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:

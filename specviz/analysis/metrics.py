@@ -1,4 +1,4 @@
-"""Compares runs: where and why texts diverge, and whether a greedy text is the verifier's own.
+"""Compares runs: where and why their texts diverge.
 
 `specviz.schema.run_metrics` has the metrics of a single run.
 """
@@ -53,14 +53,6 @@ def first_divergence(first: Run, second: Run) -> Divergence | None:
         if one.id != other.id:
             return Divergence(index, one, other)
     return None
-
-
-def verdict(run: Run, reference: Run) -> str:
-    """Says whether a greedy run has the text of `reference`, the verifier's own."""
-    if parting := first_divergence(run, reference):
-        return f"agrees for {parting.index} of {len(run.tokens)} tokens"
-    cut = run.stop_reason in CUT or reference.stop_reason in CUT
-    return "identical as far as it came" if cut else "identical to the verifier’s own text"
 
 
 def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
@@ -180,23 +172,17 @@ def table(runs: Sequence[Run], quality: Sequence[float | None] | None = None) ->
 
     `quality` has each text's mean log-probability per token under the verifier.
     """
-    reference = next((run for run in runs if run.method == BASELINE), None)
     scores = quality or [None] * len(runs)
-    return [
-        _row(runs[0], run, reference) | {"quality": score} for run, score in zip(runs, scores, strict=True)
-    ]
+    return [_row(runs[0], run) | {"quality": score} for run, score in zip(runs, scores, strict=True)]
 
 
-def _row(leader: Run, run: Run, reference: Run | None) -> dict[str, Any]:
+def _row(leader: Run, run: Run) -> dict[str, Any]:
     parting = first_divergence(leader, run)
-    own = "the verifier’s own text" if run is reference else None
     metrics = asdict(run.metrics())
     return {
-        "name": name_of(run),
         "tokens": len(run.tokens),
         **{name: metrics[name] for name in _COMPARED},
         "verifier_calls": run.verifier_calls,
-        "verdict": own or verdict(run, reference) if reference and run.temperature == 0 else None,
         "shares_coins": parting is None or (shares_coins(leader) and shares_coins(run)),
         "parts_at": parting.index if parting else None,
         "parting": explain(parting, leader, run) if parting else None,

@@ -29,14 +29,11 @@ export function drawCalls(node, calls, most, milliseconds) {
 /** The table of rows; `name(at)` and `parting(at, row)` give nodes. Columns that no row fills are left out. */
 export function tableNodes(rows, name, parting) {
   const filled = COLUMNS.filter(([, key]) => rows.some((row) => Number.isFinite(row[key])));
-  const greedy = rows.some((row) => row.verdict);
   const heading = (words, title) => Object.assign(el("th", "", words), { scope: "col", title: title ?? "" });
   const head = el("tr", "", heading("pane"), ...filled.map(([words, , , title]) => heading(words, title)),
-    heading("differs from pane 1", "The first token at which the text differs from that of pane 1."),
-    greedy && heading("greedy text"));
+    heading("differs from pane 1", "The first token at which the text differs from that of pane 1."));
   const body = rows.map((row, at) => el("tr", "", Object.assign(el("th", "", ...name(at)), { scope: "row" }),
-    ...filled.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parting(at, row)),
-    greedy && el("td", "", el("span", "", row.verdict || DASH))));
+    ...filled.map(([, key, write]) => el("td", "", write(row[key]))), el("td", "", parting(at, row))));
   return [el("thead", "", head), el("tbody", "", ...body)];
 }
 

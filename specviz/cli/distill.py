@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from specviz.cli.options import Device, choices, option
-from specviz.cli.terminal import interrupt
 from specviz.progress import TerminalProgress
 
 
@@ -48,9 +47,7 @@ def distill(
 
     chosen = choices(context.params, DistillationSettings)
     settings = DistillationSettings(pair_verifier, **chosen)
-    with interrupt() as stop:
-        progress = TerminalProgress(sys.stderr)
-        report = distillation.distill(settings, out, device=device, progress=progress, stop=stop)
+    report = distillation.distill(settings, out, device=device, progress=TerminalProgress(sys.stderr))
     for name, value in report["held_out"].items():
         print(f"acceptance {value:.3f}  {name}")
     print(f"the drafter is in {out / 'student'}")

@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import shutil
-import threading
 import timeit
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +32,7 @@ from specviz.progress import Progress, silent
 from specviz.tools.distill.batches import skill_batches, text_batches
 from specviz.tools.distill.evaluation import QUESTIONS, acceptance_rates, skill_rates
 from specviz.tools.distill.prompts import held_out_prompts
-from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped
+from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
 from specviz.tools.distill.student import check_layers, make_student
 from specviz.tools.distill.texts import (
@@ -60,17 +59,14 @@ def distill(
     *,
     device: str = "auto",
     progress: Progress = silent,
-    stop: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Do what remains of the distillation in `directory`. Returns the report, which is saved with the student's weights.
 
     Raises:
         RequestError: the directory holds a distillation with other settings, the verifier has no such layer, or `start` or `texts` cannot be
             read.
-        StoppedError: `stop` was set.
         PairError, EngineError: raised by loading and generating.
     """
-    stop = stop or threading.Event()
     teacher: Any
     teacher, tokenizer = load_verifier(settings.verifier, device=device, dtype="float32")
     embedding = teacher.get_input_embeddings().weight.detach().cpu()
@@ -83,7 +79,7 @@ def distill(
     texts = first_texts(texts, settings.tokens)
     given = written(texts)
     if given < settings.tokens:
-        texts += _write_texts(settings, settings.tokens - given, directory / "texts", device, progress, stop)
+        texts += _write_texts(settings, settings.tokens - given, directory / "texts", device, progress)
     vocabulary = begun[1] if begun else None
     if settings.vocabulary and not begun:  # the most frequent tokens
         counts = torch.bincount(torch.tensor([t for ids, _ in texts for t in ids]), minlength=len(embedding))
@@ -101,7 +97,7 @@ def distill(
         batches = skill_batches(settings, texts, questions, former, vocabulary, tokenizer)
     else:
         batches = text_batches(settings, texts, teacher.to(fast), kept, vocabulary)
-    student, figures = Training(settings, directory, student, batches).run(progress, stop)
+    student, figures = Training(settings, directory, student, batches).run(progress)
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
         "layers": settings.layers,
@@ -117,7 +113,7 @@ def distill(
         **figures,
     }
     progress(0.9, "Measuring the drafter")
-    report |= _store(settings, directory, student, vocabulary, report, device, stop)
+    report |= _store(settings, directory, student, vocabulary, report, device)
     progress(1.0, "The drafter is ready")
     return report
 
@@ -129,7 +125,6 @@ def _store(
     vocabulary: SmallVocabulary | None,
     report: dict[str, Any],
     device: str,
-    stop: threading.Event,
 ) -> dict[str, Any]:
     """Store the student with its report and its card, loaded and measured as users load it. Returns what was measured."""
     partial, final = directory / "student.part", directory / "student"
@@ -141,10 +136,10 @@ def _store(
         vocabulary.save(partial)
     spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
     pair = load_pair(spec, device=device)
-    found = {"held_out": acceptance_rates(pair, stop), "held_out_prompts": len(held_out_prompts())}
+    found = {"held_out": acceptance_rates(pair), "held_out_prompts": len(held_out_prompts())}
     if settings.skills:
         items = hashlib.sha256(SKILL_ITEMS.read_bytes()).hexdigest()
-        found |= {"skills": skill_rates(pair, stop), "skill_questions": QUESTIONS, "items_sha256": items}
+        found |= {"skills": skill_rates(pair), "skill_questions": QUESTIONS, "items_sha256": items}
     report = report | found
     write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
@@ -159,7 +154,6 @@ def _write_texts(
     folder: Path,
     device: str,
     progress: Progress,
-    stop: threading.Event,
 ) -> list[Text]:
     """At least `tokens` tokens of text by the verifier. Reads the existing files and writes what is missing."""
     pair = load_pair(settings.verifier, device=device)
@@ -171,8 +165,7 @@ def _write_texts(
         path = folder / f"texts-{index:05d}.safetensors"
         if not path.exists():
             seed = settings.seed * 1_000_003 + index
-            made = write_texts(pair, settings.rows, seed, settings.answer_tokens, stop)
-            raise_if_stopped(stop)
+            made = write_texts(pair, settings.rows, seed, settings.answer_tokens)
             save_texts(made, path)
         for text in load_texts(path):
             texts.setdefault(tuple(text.ids), text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import Any
 
 from specviz.analysis.sweep.items import Item, Items
@@ -11,7 +10,6 @@ from specviz.engine.engine import Engine
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
 from specviz.tools.distill.prompts import held_out_prompts
-from specviz.tools.distill.settings import raise_if_stopped
 from specviz.tools.distill.skills import SKILLS, draw_question
 
 _EVALUATIONS: dict[str, tuple[str, float, float]] = {
@@ -25,31 +23,22 @@ QUESTIONS = 50
 """Number of questions per skill."""
 
 
-def acceptance_rates(pair: ModelPair, stop: threading.Event) -> dict[str, float]:
-    """The acceptance rate (accepted / examined draft tokens) over all held-out prompts, by setting.
-
-    Raises:
-        StoppedError: `stop` was set.
-    """
+def acceptance_rates(pair: ModelPair) -> dict[str, float]:
+    """The acceptance rate (accepted / examined draft tokens) over all held-out prompts, by setting."""
     rates = {}
     for name, (method, lenience, temperature) in _EVALUATIONS.items():
         settings: dict[str, Any] = {"method": method, "lenience": lenience, "temperature": temperature}
         # The rate does not depend on the draft length. A short one is faster while the drafter is poor.
         settings |= {"max_new_tokens": 96, "draft_length": 2, "repetition_penalty": 1.0}
         requests = [Request(prompt, seed=seed, **settings) for seed, prompt in enumerate(held_out_prompts())]
-        runs = Engine(pair).generate(requests, stop=stop)
-        raise_if_stopped(stop)
+        runs = Engine(pair).generate(requests)
         rounds = [each for run in runs for each in run.rounds]
         rates[name] = round(sum(r.accepted for r in rounds) / sum(r.examined for r in rounds), 4)
     return rates
 
 
-def skill_rates(pair: ModelPair, stop: threading.Event) -> dict[str, dict[str, float]]:
-    """Share of each skill's `QUESTIONS` held-out questions that each model alone answers right, at temperature 0.
-
-    Raises:
-        StoppedError: `stop` was set.
-    """
+def skill_rates(pair: ModelPair) -> dict[str, dict[str, float]]:
+    """Share of each skill's `QUESTIONS` held-out questions that each model alone answers right, at temperature 0."""
     draw = random.Random(0)
     asked = [draw_question(draw, skill, "test") for skill in SKILLS for _ in range(QUESTIONS)]
     items = Items("", tuple(Item(str(n), one.skill, one.prompt, one.right) for n, one in enumerate(asked)))
@@ -57,8 +46,7 @@ def skill_rates(pair: ModelPair, stop: threading.Event) -> dict[str, dict[str, f
     settings: dict[str, Any] = {"temperature": 0.0, "max_new_tokens": 40, "repetition_penalty": 1.0}
     for model in ("drafter", "verifier"):
         requests = [Request(one.prompt, method=f"{model}_only", **settings) for one in asked]
-        runs = Engine(pair).generate(requests, stop=stop)
-        raise_if_stopped(stop)
+        runs = Engine(pair).generate(requests)
         scores = [items.score(number, run.text) or 0.0 for number, run in enumerate(runs)]
         for index, skill in enumerate(SKILLS):
             own = scores[index * QUESTIONS : (index + 1) * QUESTIONS]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specviz.errors import RequestError, StoppedError, quoted
+from specviz.errors import RequestError, quoted
 from specviz.files import write_whole
 
 
@@ -62,9 +61,3 @@ class DistillationSettings:
             )
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
-
-
-def raise_if_stopped(stop: threading.Event) -> None:
-    """Raise StoppedError if `stop` is set."""
-    if stop.is_set():
-        raise StoppedError("Stopped. The same command resumes it.")

@@ -6,7 +6,6 @@ User turns are sampled after the chat template's user header, as in Magpie (Xu e
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
@@ -85,12 +84,10 @@ def read_texts(folder: Path, known: int) -> list[Text]:
     return texts
 
 
-def write_texts(
-    pair: ModelPair, count: int, seed: int, answer_tokens: int, stop: threading.Event | None = None
-) -> list[Text]:
+def write_texts(pair: ModelPair, count: int, seed: int, answer_tokens: int) -> list[Text]:
     """Let the verifier write `count` answers in one batch: a quarter to its own user turns, the rest to made prompts.
 
-    A base model has no chat template and continues made prompts. `stop` aborts the batch.
+    A base model has no chat template and continues made prompts.
     """
     engine = Engine(pair, max_sequences=count)
     draw = random.Random(seed)
@@ -99,7 +96,7 @@ def write_texts(
         # No repetition penalty, since a drafter learns the verifier's own distributions.
         options |= {"method": "verifier_only", "repetition_penalty": 1.0}
         requests = [Request(**each, seed=draw.getrandbits(32), **options) for each in prompts]
-        return engine.generate(requests, stop=stop)
+        return engine.generate(requests)
 
     asked: list[dict[str, Any]] = []
     if pair.is_chat:

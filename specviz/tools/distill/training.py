@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -19,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from specviz.models.checkpoint import BLOCK
 from specviz.progress import Progress
 from specviz.tools.distill.batches import Batches
-from specviz.tools.distill.settings import DistillationSettings, raise_if_stopped
+from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.student import hidden_states, logits, loss_gradient, round_to_four_bits
 
 _CHECKPOINT_SECONDS = 120.0
@@ -50,12 +49,8 @@ class Training:
         self._path = directory / "checkpoint.pt"
         self._agreements: list[float] = []
 
-    def run(self, progress: Progress, stop: threading.Event) -> tuple[Any, dict[str, Any]]:
-        """Train to the end, from the checkpoint if there is one. Returns the trained student and figures for the report.
-
-        Raises:
-            StoppedError: `stop` was set; a checkpoint was saved.
-        """
+    def run(self, progress: Progress) -> tuple[Any, dict[str, Any]]:
+        """Train to the end, from the checkpoint if there is one. Returns the trained student and figures for the report."""
         if self._path.exists():
             # Load to the CPU: the optimizer would read step counts on a GPU back at every step.
             state = torch.load(self._path, map_location="cpu", weights_only=True)
@@ -69,10 +64,9 @@ class Training:
             agreement = statistics.fmean(self._agreements[-_REPORTED_STEPS:])
             words = f"Training: step {step + 1:,} of {len(order):,}, agreement {agreement:.3f}"
             progress(0.4 + 0.5 * step / len(order), words)
-            if time.monotonic() - saved > _CHECKPOINT_SECONDS or stop.is_set() or step + 1 == len(order):
+            if time.monotonic() - saved > _CHECKPOINT_SECONDS or step + 1 == len(order):
                 self._save()
                 saved = time.monotonic()
-            raise_if_stopped(stop)
         parts = torch.tensor(self._agreements).split(_REPORTED_STEPS)
         return self._average.module.eval().cpu(), {
             "steps": len(order),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 import re
-import threading
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from specviz.engine.engine import Engine
-from specviz.errors import RequestError, StoppedError
+from specviz.errors import RequestError
 from specviz.models.checkpoint import Checkpoint
 from specviz.models.loading import load_verifier
 from specviz.models.pair import pair_from_models
@@ -25,7 +24,7 @@ from specviz.models.registry import PAIRS, HubSource, PairSpec
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import silent
 from specviz.schema.settings import Request
-from specviz.tools.distill import distillation, evaluation
+from specviz.tools.distill import distillation, evaluation, training
 from specviz.tools.distill.batches import Batches, skill_batches
 from specviz.tools.distill.distillation import distill
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
@@ -87,23 +86,23 @@ def verifier() -> tuple[Any, Any]:
     return load_verifier("tiny", device="cpu", dtype="float32")
 
 
-def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path) -> None:
+def test_a_drafter_is_trained_resumed_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted training resumes at its step; a second distillation teaches its drafter skills, beside its texts."""
     stages: list[str] = []
-    stop = threading.Event()
 
     def interrupt(_fraction: float, text: str) -> None:
         stages.append(text)
         if "step 20 of" in text:
-            stop.set()
+            raise KeyboardInterrupt
 
     first, second = tmp_path / "first", tmp_path / "second"
-    with pytest.raises(StoppedError):
-        distill(SETTINGS, first, progress=interrupt, stop=stop)
+    monkeypatch.setattr(training, "_CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        distill(SETTINGS, first, progress=interrupt)
     texts = {file: file.read_bytes() for file in (first / "texts").iterdir()}
     stages.clear()
     report = distill(SETTINGS, first, progress=lambda _, text: stages.append(text))
-    assert "step 21 of" in next(text for text in stages if "step" in text)
+    assert "step 20 of" in next(text for text in stages if "step" in text)
     assert report["tokens"] >= SETTINGS.tokens
     agreements = report["agreement_every_50_steps"]
     assert agreements[-1] > agreements[0]
@@ -136,7 +135,7 @@ def test_a_drafter_is_taught_answers_and_elsewhere_by_its_former_self(
     batches = skill_batches(settings, texts, islice(training_examples(0), 80), former, None, tokenizer)
     before, kept = _likelihood(student, batches)
     assert kept == pytest.approx(1.0, abs=1e-3)  # the sum of min(q, p) at positions that are not taught
-    trained, _ = Training(settings, tmp_path, student, batches).run(silent, threading.Event())
+    trained, _ = Training(settings, tmp_path, student, batches).run(silent)
     assert _likelihood(trained, batches)[0] > 10 * before
 
 

@@ -6,12 +6,10 @@ All files are in one directory. Each is written completely or not at all, so tha
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
 import json
 import shutil
 import timeit
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,18 +17,19 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from specviz.analysis.sweep.items import SKILL_ITEMS
 from specviz.compat.transformers import quiet_transformers
+from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.checkpoint import Checkpoint
 from specviz.models.loading import load_pair, load_verifier, release_memory
+from specviz.models.pair import ModelPair
 from specviz.models.placement import dtype_name
 from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, silent
+from specviz.schema.settings import Request
 from specviz.tools.distill.batches import skill_batches, text_batches
-from specviz.tools.distill.evaluation import QUESTIONS, acceptance_rates, skill_rates
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
@@ -50,6 +49,13 @@ from specviz.tools.templates import Templates
 
 _FILE_BYTES = 9_000_000
 """Maximum size of a file of weights, in bytes. A Space accepts such files in a git push."""
+_EVALUATIONS: dict[str, tuple[str, float, float]] = {
+    "lossless, T = 1": ("speed", 0.0, 1.0),
+    "lossless, T = 0.7": ("speed", 0.0, 0.7),
+    "lossless, T = 0": ("speed", 0.0, 0.0),
+    "cascade_tokenV3, lenience 0.5, T = 1": ("cascade_tokenV3", 0.5, 1.0),
+}
+"""Method, lenience and temperature at which a drafter's acceptance rate is measured."""
 _CARD = Path(__file__).with_name("model_card.md.j2")
 
 
@@ -100,7 +106,7 @@ def distill(
     student, figures = Training(settings, directory, student, batches).run(progress)
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
-        "layers": settings.layers,
+        "layers": () if settings.start else settings.layers,
         "vocabulary": len(kept),
         "format": "Q4_1" if settings.four_bits else "Q8_0",
         "parameters": sum(each.numel() for each in student.parameters()),
@@ -109,7 +115,6 @@ def distill(
         "questions": settings.skills,
         "passes": settings.passes,
         "device": describe_machine(str(teacher.device)),
-        "start": _earlier_rates(settings.start),
         **figures,
     }
     progress(0.9, "Measuring the drafter")
@@ -136,10 +141,7 @@ def _store(
         vocabulary.save(partial)
     spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
     pair = load_pair(spec, device=device)
-    found = {"held_out": acceptance_rates(pair), "held_out_prompts": len(held_out_prompts())}
-    if settings.skills:
-        items = hashlib.sha256(SKILL_ITEMS.read_bytes()).hexdigest()
-        found |= {"skills": skill_rates(pair), "skill_questions": QUESTIONS, "items_sha256": items}
+    found = {"held_out": _acceptance_rates(pair), "held_out_prompts": len(held_out_prompts())}
     report = report | found
     write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
@@ -199,11 +201,18 @@ def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabul
     return student.requires_grad_(True), vocabulary
 
 
-def _earlier_rates(folder: str) -> dict[str, float]:
-    """Acceptance rates of the drafter that training continued from, as in its report; {} if it has none."""
-    with suppress(OSError, ValueError, KeyError):
-        return dict(json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))["held_out"])
-    return {}
+def _acceptance_rates(pair: ModelPair) -> dict[str, float]:
+    """The acceptance rate (accepted / examined draft tokens) over all held-out prompts, by setting."""
+    rates = {}
+    for name, (method, lenience, temperature) in _EVALUATIONS.items():
+        settings: dict[str, Any] = {"method": method, "lenience": lenience, "temperature": temperature}
+        # The rate does not depend on the draft length. A short one is faster while the drafter is poor.
+        settings |= {"max_new_tokens": 96, "draft_length": 2, "repetition_penalty": 1.0}
+        requests = [Request(prompt, seed=seed, **settings) for seed, prompt in enumerate(held_out_prompts())]
+        runs = Engine(pair).generate(requests)
+        rounds = [each for run in runs for each in run.rounds]
+        rates[name] = round(sum(r.accepted for r in rounds) / sum(r.examined for r in rounds), 4)
+    return rates
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:

@@ -28,8 +28,6 @@ _SHARES = {
     "fact": 0.10,
 }
 """Share of the questions that ask for each skill."""
-SKILLS = tuple(skill for skill in _SHARES if skill != "fact")
-"""The skills that are taught."""
 MIXED = "mixed"
 _MIXED_SHARE = 0.3
 """Share of questions that also ask for a fact, among those that can."""
@@ -41,7 +39,7 @@ _NUMBERS = {
 }
 """By skill: a share of its questions, the ranges of their two numbers, and the ranges in the other questions."""
 _HELD_OUT = 24
-"""Problems whose hash (0 to 255) is below this are held out; the lower half of them is for development."""
+"""Problems whose hash (0 to 255) is below this are held out."""
 
 
 class Part(NamedTuple):
@@ -77,28 +75,25 @@ def training_examples(seed: int) -> Iterator[Question]:
     draw = random.Random(seed)
     while True:
         (skill,) = draw.choices(tuple(_SHARES), tuple(_SHARES.values()))
-        question = draw_question(draw, skill, "training")
+        question = draw_question(draw, skill)
         if question.clause and skill != "fact" and draw.random() < _MIXED_SHARE:
-            question = with_fact(draw, question, draw_question(draw, "fact", "training"))
+            question = with_fact(draw, question, draw_question(draw, "fact"))
         if prompt_hash(question.prompt) not in measured_hashes():
             yield question
 
 
-def draw_question(draw: random.Random, skill: str, split: str) -> Question:
-    """A question of a skill whose problem is in `split`, according to `split_of`; facts have no splits."""
+def draw_question(draw: random.Random, skill: str) -> Question:
+    """A question of a skill whose problem is not held out; no fact is."""
     make = {"conversion": _conversion, "order": _order, "extreme": _extreme, "fact": _fact}.get(skill)
     while True:
         question = make(draw) if make else _arithmetic(draw, skill)
-        if skill == "fact" or split_of(question.problem) == split:
+        if skill == "fact" or not is_held_out(question.problem):
             return question
 
 
-def split_of(problem: str) -> str:
-    """The split of a problem, by its hash: "training", "development" or "test"."""
-    value = hashlib.sha256(problem.encode()).digest()[0]
-    if value >= _HELD_OUT:
-        return "training"
-    return "development" if value < _HELD_OUT // 2 else "test"
+def is_held_out(problem: str) -> bool:
+    """Whether no drafter learns a problem, by its hash."""
+    return hashlib.sha256(problem.encode()).digest()[0] < _HELD_OUT
 
 
 def prompt_hash(prompt: str) -> str:

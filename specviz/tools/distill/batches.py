@@ -173,13 +173,14 @@ def _encoded(
         chat = [{"role": "user", "content": MARK}]
         before, after = in_template(tokenizer, chat, add_generation_prompt=True, tokenize=False).split(MARK)
     prompts = tokenizer([f"{before}{each.prompt}{after}" for each in questions], add_special_tokens=False)
-    texts = ["".join(part.text for part in each.answer) for each in questions]
+    texts = [each.answer for each in questions]
     answers = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     for number, question in enumerate(questions):
-        by_character = [part.taught for part in question.answer for _ in part.text]
-        taught = [by_character[start] for start, _ in answers["offset_mapping"][number]]
+        begin = question.answer.find(question.fact)
+        fact = range(begin, begin + len(question.fact))
+        taught = [start not in fact for start, _ in answers["offset_mapping"][number]]
         answer = [*answers["input_ids"][number], tokenizer.eos_token_id]
-        yield prompts["input_ids"][number], answer, [*taught, any(by_character)]
+        yield prompts["input_ids"][number], answer, [*taught, question.fact != question.answer]
 
 
 def _batched(rows: Sequence[Row], batch_tokens: int, shared: int = 0) -> Iterator[list[Row]]:

@@ -11,7 +11,6 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ _SHARES = {
     "fact": 0.10,
 }
 """Share of the questions that ask for each skill."""
-MIXED = "mixed"
 _MIXED_SHARE = 0.3
 """Share of questions that also ask for a fact, among those that can."""
 _STORY_SHARE = 0.3
@@ -42,32 +40,22 @@ _HELD_OUT = 24
 """Problems whose hash (0 to 255) is below this are held out."""
 
 
-class Part(NamedTuple):
-    """A part of an answer. If it is `taught`, a drafter learns its text; otherwise the drafter keeps its former distributions there."""
-
-    text: str
-    taught: bool = True
-
-
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A question with its answer.
 
     Attributes:
-        skill: its kind.
         problem: what is asked, whatever the wording: 38 + 47 and 47 + 38 are the same problem.
         prompt: what a user would type.
         clause: the question in lower case, for use within a longer one; "" if it has none.
-        answer: the parts, one after another.
-        right: an answer is right if it contains one of these texts.
+        answer: what a drafter learns to say.
+        fact: the part of the answer that is not taught: there a drafter keeps its former distributions.
     """
 
-    skill: str
     problem: str
     prompt: str
     clause: str
-    answer: tuple[Part, ...]
-    right: tuple[str, ...]
+    answer: str
+    fact: str = ""
 
 
 def training_examples(seed: int) -> Iterator[Question]:
@@ -78,7 +66,7 @@ def training_examples(seed: int) -> Iterator[Question]:
         question = draw_question(draw, skill)
         if question.clause and skill != "fact" and draw.random() < _MIXED_SHARE:
             question = with_fact(draw, question, draw_question(draw, "fact"))
-        if prompt_hash(question.prompt) not in measured_hashes():
+        if normalised(question.prompt) not in measured_prompts():
             yield question
 
 
@@ -96,17 +84,16 @@ def is_held_out(problem: str) -> bool:
     return hashlib.sha256(problem.encode()).digest()[0] < _HELD_OUT
 
 
-def prompt_hash(prompt: str) -> str:
-    """The hash of a prompt's words and numbers in lower case; punctuation other than operators does not count."""
-    words = re.findall(r"[a-z0-9]+|[-+*/]", prompt.lower())
-    return hashlib.sha256(" ".join(words).encode()).hexdigest()
+def normalised(prompt: str) -> str:
+    """A prompt's words, numbers and operators, in lower case."""
+    return " ".join(re.findall(r"[a-z0-9]+|[-+*/]", prompt.lower()))
 
 
 @cache
-def measured_hashes() -> frozenset[str]:
-    """Hashes of all prompts on which drafters are measured: the built-in questions and the skills'."""
+def measured_prompts() -> frozenset[str]:
+    """All prompts on which drafters are measured, normalised: the built-in questions and the skills'."""
     measured = items.load_items().items + items.load_items(items.SKILLS).items
-    return frozenset(prompt_hash(item.prompt) for item in measured)
+    return frozenset(normalised(item.prompt) for item in measured)
 
 
 def with_fact(draw: random.Random, question: Question, fact: Question) -> Question:
@@ -116,8 +103,7 @@ def with_fact(draw: random.Random, question: Question, fact: Question) -> Questi
     first, second = two
     clauses = {"First": _capital(first.clause), "second": second.clause, "Second": _capital(second.clause)}
     prompt = draw.choice(wordings()["mixed"]).format(**clauses)
-    answer = (*first.answer, Part("\n"), *second.answer)
-    return Question(MIXED, question.problem, prompt, "", answer, question.right)
+    return Question(question.problem, prompt, "", f"{first.answer}\n{second.answer}", fact.answer)
 
 
 def _arithmetic(draw: random.Random, skill: str) -> Question:
@@ -134,7 +120,7 @@ def _arithmetic(draw: random.Random, skill: str) -> Question:
     slots = {"a": a, "b": b, "c": c, "sign": sign, "word": said["words"][skill], "noun": skill}
     slots |= {"name": draw.choice(said["names"]), "things": draw.choice(said["things"])}
     prompt, answer, clause = (text.format(**slots) for text in wording)
-    return Question(skill, f"{first} {sign} {second}", prompt, clause, (Part(answer),), (str(c),))
+    return Question(f"{first} {sign} {second}", prompt, clause, answer)
 
 
 def _conversion(draw: random.Random) -> Question:
@@ -145,7 +131,7 @@ def _conversion(draw: random.Random) -> Question:
     slots = {"large": large, "small": small, "n": n, "N": n.capitalize(), "c": count * factor}
     prompt, answer = (text.format(**slots) for text in draw.choice(said["wordings"]))
     clause = f"{prompt[0].lower()}{prompt[1:-1]}" if prompt.endswith("?") else ""
-    return Question("conversion", f"{count} {large}", prompt, clause, (Part(answer),), (str(count * factor),))
+    return Question(f"{count} {large}", prompt, clause, answer)
 
 
 def _order(draw: random.Random) -> Question:
@@ -153,9 +139,7 @@ def _order(draw: random.Random) -> Question:
     first, second, third = sorted(numbers)
     listed = ", ".join(map(str, numbers))
     prompt = draw.choice(wordings()["order"]).format(said=_said(numbers), listed=listed)
-    right = (f"{first} {second} {third}", f"{first} {second} and {third}")
-    answer = (Part(f"{first}, {second}, {third}"),)
-    return Question("order", f"order {right[0]}", prompt, "", answer, right)
+    return Question(f"order {first} {second} {third}", prompt, "", f"{first}, {second}, {third}")
 
 
 def _extreme(draw: random.Random) -> Question:
@@ -164,14 +148,13 @@ def _extreme(draw: random.Random) -> Question:
     clause = draw.choice(wordings()["extreme"]).format(which=which, said=_said(numbers))
     prompt = f"{_capital(clause)}?" + draw.choice(("", " Answer with a number."))
     problem = f"{which} extreme {' '.join(map(str, sorted(numbers)))}"
-    answer = f"The {which} of the numbers is {found}."
-    return Question("extreme", problem, prompt, clause, (Part(answer),), (str(found),))
+    return Question(problem, prompt, clause, f"The {which} of the numbers is {found}.")
 
 
 def _fact(draw: random.Random) -> Question:
     clause, answer = draw.choice(wordings()["facts"])
     prompt = draw.choice(wordings()["fact"]).format(asked=f"{_capital(clause)}?")
-    return Question("fact", clause, prompt, clause, (Part(answer, taught=False),), ())
+    return Question(clause, prompt, clause, answer, fact=answer)
 
 
 @cache

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
+from specviz.compat.transformers import cache_argument
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.models.tokenizer import in_template
 from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import Question
-from specviz.tools.distill.student import hidden_states, logits
 from specviz.tools.distill.texts import MARK, Text
 
+FREE, TAUGHT = 1, 2
+"""How a token is learned: the teacher's distribution before it, or the token itself. 0 is not at all."""
 _EVERY = 3
 """In training on skills, one in this many positions of the texts is trained on: adjacent positions teach much the same, and each costs an
 output layer.
@@ -25,17 +28,10 @@ _REMEMBERED_BYTES = 4e9
 
 
 class Row(NamedTuple):
-    """A sequence of the teacher's ids.
-
-    Attributes:
-        start: index of the first token to learn.
-        taught: for each token from `start`, whether the drafter learns the token itself instead of the teacher's distribution; None if it
-            never does.
-    """
+    """A sequence of the teacher's ids, and how each of them is learned: 0, `FREE` or `TAUGHT`."""
 
     ids: list[int]
-    start: int
-    taught: list[bool] | None = None
+    learned: list[int]
 
 
 class Batch(NamedTuple):
@@ -68,7 +64,8 @@ class Batches:
         self.device, self.dtype = teacher.device, teacher.dtype
         self._teacher, self._kept = teacher, kept.to(self.device)
         self._reads = None if reads is None else reads.to(self.device)
-        self._batches: list[tuple[list[Row], int, int]] = []
+        self._batch_tokens = settings.batch_tokens
+        self._batches: list[tuple[list[Row], int]] = []
         self._hidden: dict[int, Tensor] = {}
         self._free_bytes = _REMEMBERED_BYTES if settings.passes > 1 else 0.0
 
@@ -76,31 +73,36 @@ class Batches:
         """The number of batches."""
         return len(self._batches)
 
-    def add(self, batches: Iterable[list[Row]], shared: int, every: int = 1) -> None:
-        """Add batches of rows whose first `shared` tokens are the same, to train on one in `every` positions."""
-        self._batches += [(batch, shared, every) for batch in batches]
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows, in batches of similar lengths with at most `batch_tokens` tokens and padding.
+
+        The prefix that all rows share, which is the chat template up to the user turn, does not count.
+        """
+        columns = zip(*(row.ids for row in rows), strict=False)
+        shared = sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, columns))
+        batch: list[Row] = []
+        for row in sorted(rows, key=lambda row: len(row.ids)):
+            if not batch or (len(batch) + 1) * (len(row.ids) - shared) > self._batch_tokens:
+                batch = []
+                self._batches.append((batch, shared))
+            batch.append(row)
 
     def take(self, number: int, temperature: float = 1.0) -> Batch:
-        """Batch `number`, with the teacher's distributions at a temperature; the number also selects the positions to train on."""
-        rows, shared, every = self._batches[number]
-        longest = max(len(row.ids) for row in rows)
-        ids = torch.tensor([row.ids + [0] * (longest - len(row.ids)) for row in rows], device=self.device)
-        mask = torch.zeros(len(rows), longest - shared, dtype=torch.bool)
-        taught = torch.zeros_like(mask)
-        for index, (own, start, flags) in enumerate(rows):
-            # A position predicts the token after it.
-            predicts = slice(start - shared - 1, len(own) - shared - 1)
-            mask[index, predicts] = True
-            taught[index, predicts] = torch.tensor(flags or False)
-        mask &= torch.arange(shared, longest) % every == number % every
-        mask, taught = mask.to(self.device), taught.to(self.device)
-        certain, untaught = taught[mask], mask & ~taught
-        p = self._distributions(number, ids, shared, untaught, temperature)
+        """Batch `number`, with the teacher's distributions at a temperature."""
+        rows, shared = self._batches[number]
+        ids, learned = (
+            pad_sequence([torch.tensor(each) for each in column], batch_first=True).to(self.device)
+            for column in zip(*rows, strict=True)
+        )
+        # A position predicts the token after it.
+        labels, learned = (nn.functional.pad(each[:, shared + 1 :], (0, 1)) for each in (ids, learned))
+        mask = learned > 0
+        certain = learned[mask] == TAUGHT
+        p = self._distributions(number, ids, shared, learned == FREE, temperature)
         if certain.any():
-            labels, some = ids.roll(-1, 1)[:, shared:][mask], p
-            p = torch.zeros(len(labels), len(self._kept), device=self.device)
-            p[certain, labels[certain]] = 1.0
-            p[~certain] = some
+            free, p = p, torch.zeros(len(certain), len(self._kept), device=self.device)
+            p[certain, labels[mask][certain]] = 1.0
+            p[~certain] = free
         return Batch(ids if self._reads is None else self._reads[ids], shared, mask, p, certain)
 
     @torch.no_grad()
@@ -120,54 +122,39 @@ class Batches:
         return (logits(self._teacher, hidden.to(self.device), self._kept) / temperature).softmax(-1)
 
 
-def text_batches(
-    settings: DistillationSettings,
-    texts: Sequence[Text],
-    teacher: Any,
-    kept: Tensor,
-    vocabulary: SmallVocabulary | None,
-) -> Batches:
-    """Batches of texts with the verifier's distributions. All tokens after the prefix that all texts share are learned, including user turns."""
-    batches = Batches(settings, teacher, kept, None if vocabulary is None else vocabulary.reads)
-    shared = _shared_length([ids for ids, _ in texts])
-    batches.add(_batched([Row(ids, shared + 1) for ids, _ in texts], settings.batch_tokens), shared)
-    return batches
-
-
 def skill_batches(
     settings: DistillationSettings,
     texts: Sequence[Text],
-    questions: Iterable[Question],
+    questions: Sequence[Question],
     former: Any,
     vocabulary: SmallVocabulary | None,
     tokenizer: Any,
 ) -> Batches:
     """Batches that teach a drafter answers, and otherwise to write as before.
 
-    The teacher is `former`, the drafter before training. On the `taught` parts of answers the drafter learns the tokens. On the other parts,
+    The teacher is `former`, the drafter before training. On the taught parts of answers the drafter learns the tokens. On the other parts,
     and on the texts, it learns its former distributions. A question with taught tokens that the drafter does not know is left out.
     """
-    teacher = former.eval().requires_grad_(False)
-    size = teacher.config.vocab_size
-    reads, kept = (range(size),) * 2 if vocabulary is None else (vocabulary.reads, vocabulary.kept)
-    own, known = [int(each) for each in reads], {int(each) for each in kept}
-    batches = Batches(settings, teacher, torch.arange(size))
-    sequences = [[own[token] for token in ids] for ids, _ in texts]
-    shared = _shared_length(sequences)
-    batches.add(_batched([Row(ids, shared + 1) for ids in sequences], settings.batch_tokens), shared, _EVERY)
+    size = former.config.vocab_size
+    own, kept = (range(size),) * 2 if vocabulary is None else (vocabulary.reads, vocabulary.kept)
+    reads, known = [int(each) for each in own], {int(each) for each in kept}
+    batches = Batches(settings, former.eval().requires_grad_(False), torch.arange(size))
     rows = []
-    for prompt, answer, taught in _encoded(list(questions), tokenizer):
-        if all(token in known for token, flag in zip(answer, taught, strict=True) if flag):
-            rows.append(Row([own[token] for token in (*prompt, *answer)], len(prompt), taught))
-    shared = _shared_length([row.ids[: row.start] for row in rows])
-    batches.add(_batched(rows, settings.batch_tokens, shared), shared)
+    for number, (ids, _) in enumerate(texts):
+        learned = [FREE if position % _EVERY == number % _EVERY else 0 for position in range(len(ids))]
+        rows.append(Row([reads[token] for token in ids], learned))
+    batches.add(rows)
+    taught = [
+        Row([reads[token] for token in ids], learned)
+        for ids, learned in _encoded(questions, tokenizer)
+        if all(token in known for token, how in zip(ids, learned, strict=True) if how == TAUGHT)
+    ]
+    batches.add(taught)
     return batches
 
 
-def _encoded(
-    questions: Sequence[Question], tokenizer: Any
-) -> Iterator[tuple[list[int], list[int], list[bool]]]:
-    """By question: the ids of its prompt in the chat template, those of its answer, and which of these are taught."""
+def _encoded(questions: Sequence[Question], tokenizer: Any) -> Iterator[Row]:
+    """The rows of questions with their answers, in the chat template and in the verifier's ids."""
     before, after = "", ""
     if tokenizer.chat_template:
         chat = [{"role": "user", "content": MARK}]
@@ -178,23 +165,37 @@ def _encoded(
     for number, question in enumerate(questions):
         begin = question.answer.find(question.fact)
         fact = range(begin, begin + len(question.fact))
-        taught = [start not in fact for start, _ in answers["offset_mapping"][number]]
-        answer = [*answers["input_ids"][number], tokenizer.eos_token_id]
-        yield prompts["input_ids"][number], answer, [*taught, question.fact != question.answer]
+        learned = [FREE if start in fact else TAUGHT for start, _ in answers["offset_mapping"][number]]
+        learned.append(FREE if question.fact == question.answer else TAUGHT)
+        prompt = prompts["input_ids"][number]
+        ids = [*prompt, *answers["input_ids"][number], tokenizer.eos_token_id]
+        yield Row(ids, [0] * len(prompt) + learned)
 
 
-def _batched(rows: Sequence[Row], batch_tokens: int, shared: int = 0) -> Iterator[list[Row]]:
-    """Batches of rows of similar lengths, with at most `batch_tokens` tokens and padding; the first `shared` tokens of a row do not count."""
-    batch: list[Row] = []
-    for row in sorted(rows, key=lambda row: len(row.ids)):
-        if batch and (len(batch) + 1) * (len(row.ids) - shared) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+def hidden_states(model: Any, ids: Tensor, shared: int) -> Tensor:
+    """The last hidden states [B, T − shared, D] of `ids` [B, T] from position `shared` on.
+
+    The first `shared` ids must be equal in all rows: they are prefilled once, without gradients.
+    """
+    if not shared:
+        return model.base_model(input_ids=ids).last_hidden_state
+    name = cache_argument(type(model))
+    with torch.no_grad():
+        cache = getattr(model.base_model(input_ids=ids[:1, :shared], use_cache=True), name)
+    cache.batch_repeat_interleave(len(ids))
+    return model.base_model(input_ids=ids[:, shared:], **{name: cache}).last_hidden_state
 
 
-def _shared_length(sequences: list[list[int]]) -> int:
-    """Length of the prefix that all sequences share: the chat template up to the user turn."""
-    return sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False)))
+def logits(model: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+    """A model's logits, float32 [n, N], from its last hidden states [n, D].
+
+    `rows` [N] are the ids to score; None scores all.
+    """
+    head = model.get_output_embeddings()
+    weight, bias = head.weight, head.bias
+    if rows is not None:
+        weight, bias = weight[rows], None if bias is None else bias[rows]
+    scores = nn.functional.linear(hidden, weight, bias).float()
+    if cap := getattr(model.config.get_text_config(), "final_logit_softcapping", None):
+        scores = cap * torch.tanh(scores / cap)
+    return scores

@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
 
 from specviz.compat.transformers import quiet_transformers
 from specviz.engine.engine import Engine
 from specviz.errors import RequestError
 from specviz.files import write_whole
 from specviz.models.checkpoint import Checkpoint
+from specviz.models.layer_skip import skip_layers
 from specviz.models.loading import load_pair, load_verifier, release_memory
 from specviz.models.pair import ModelPair
 from specviz.models.placement import dtype_name
@@ -29,11 +31,10 @@ from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
-from specviz.tools.distill.batches import skill_batches, text_batches
+from specviz.tools.distill.batches import FREE, Batches, Row, skill_batches
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
-from specviz.tools.distill.student import check_layers, make_student
 from specviz.tools.distill.texts import (
     Text,
     first_texts,
@@ -78,7 +79,9 @@ def distill(
     embedding = teacher.get_input_embeddings().weight.detach().cpu()
     known = min(len(tokenizer), teacher.get_output_embeddings().weight.shape[0])
     # Inputs are checked first, so that errors show before hours of work.
-    check_layers(settings.layers, teacher.config.num_hidden_layers)
+    count = teacher.config.num_hidden_layers
+    if absent := [layer for layer in settings.layers if not -count <= layer < count]:
+        raise RequestError(f"The verifier has no layer {absent[0]}: they are {-count} to {count - 1}.")
     begun = read_drafter(Path(settings.start), known, len(embedding)) if settings.start else None
     texts = [text for folder in settings.texts for text in read_texts(Path(folder), known)]
     settings.save(directory)
@@ -97,12 +100,14 @@ def distill(
     release_memory()  # training needs the memory of the pair that wrote the texts, which reference cycles still hold
     fast = _fast_dtype(teacher.device)
     if settings.skills:
-        questions = itertools.islice(training_examples(settings.seed), settings.skills)
+        questions = list(itertools.islice(training_examples(settings.seed), settings.skills))
         student.set_attn_implementation("eager")  # short sequences: on a CPU its backward pass is far faster
         former = copy.deepcopy(student).to(teacher.device, fast)
         batches = skill_batches(settings, texts, questions, former, vocabulary, tokenizer)
     else:
-        batches = text_batches(settings, texts, teacher.to(fast), kept, vocabulary)
+        reads = None if vocabulary is None else vocabulary.reads
+        batches = Batches(settings, teacher.to(fast), kept, reads)
+        batches.add([Row(ids, [FREE] * len(ids)) for ids, _ in texts])  # user turns are learned too
     student, figures = Training(settings, directory, student, batches).run(progress)
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
@@ -121,6 +126,27 @@ def distill(
     report |= _store(settings, directory, student, vocabulary, report, device)
     progress(1.0, "The drafter is ready")
     return report
+
+
+def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
+    """A trainable float32 copy of the verifier on the CPU, with its `layers` alone and the tokens `kept` [N] as its vocabulary.
+
+    Raises:
+        PairError: the verifier's layers cannot be found.
+    """
+    count = verifier.config.num_hidden_layers
+    skipped = set(range(count)) - {layer % count for layer in layers}
+    student = copy.deepcopy(skip_layers(verifier, skipped)).float().cpu()
+    embedding = student.get_input_embeddings().weight.detach()
+    if len(kept) < len(embedding):
+        head = student.get_output_embeddings()
+        student.set_input_embeddings(nn.Embedding.from_pretrained(embedding[kept], freeze=False))
+        small = nn.Linear(embedding.shape[1], len(kept), bias=head.bias is not None)
+        small.load_state_dict({name: value[kept] for name, value in head.state_dict().items()})
+        student.set_output_embeddings(small)
+        student.config.vocab_size = len(kept)
+        student.tie_weights()
+    return student.requires_grad_(True)
 
 
 def _store(

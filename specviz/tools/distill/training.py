@@ -17,9 +17,8 @@ from torch.optim.swa_utils import AveragedModel
 
 from specviz.models.checkpoint import BLOCK
 from specviz.progress import Progress
-from specviz.tools.distill.batches import Batches
+from specviz.tools.distill.batches import Batches, hidden_states, logits
 from specviz.tools.distill.settings import DistillationSettings
-from specviz.tools.distill.student import hidden_states, logits, loss_gradient, round_to_four_bits
 
 _CHECKPOINT_SECONDS = 120.0
 _TEMPERATURES = (1.0, 0.7, 1.0, 0.5)
@@ -119,3 +118,28 @@ def _running_mean(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
 def _write(weights: Iterable[Tensor], values: Iterable[Tensor]) -> None:
     for weight, value in zip(weights, values, strict=True):
         weight.copy_(value)
+
+
+@torch.no_grad()
+def loss_gradient(scores: Tensor, p: Tensor, sharpness: float) -> tuple[Tensor, Tensor]:
+    """The gradient of the loss in the student's logits `scores` [n, N], and the acceptance rate of lossless decoding, a scalar.
+
+    The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p), the mean over n positions; `p` is [n, N]. The acceptance
+    rate is 1 − TV (Leviathan et al. 2023, corollary 3.6), but KL learns faster while q is far from p. The closed form saves
+    passes over [n, N] numbers, which take most of a step on a CPU.
+    """
+    q = scores.softmax(-1)
+    low = torch.where(q < p, q, 0.0)  # where q is below p, a draft token is always accepted
+    gradient = q * (1 - sharpness + sharpness * low.sum(-1, keepdim=True))
+    gradient.sub_(low, alpha=sharpness).sub_(p, alpha=1 - sharpness).div_(len(p))
+    return gradient, torch.minimum(q, p).sum(-1).mean()
+
+
+def round_to_four_bits(weight: Tensor) -> Tensor:
+    """`weight` [..., n·32] after a round trip through Q4_1: each block has 16 levels between its minimum and maximum."""
+    blocks = weight.unflatten(-1, (-1, BLOCK))
+    least, greatest = torch.aminmax(blocks, dim=-1, keepdim=True)
+    scale = ((greatest - least) / 15).half().float()
+    minimum = least.half().float()
+    levels = ((blocks - minimum) / scale.clamp_min(1e-12)).round().clamp(0, 15)
+    return (levels * scale + minimum).flatten(-2).to(weight.dtype)

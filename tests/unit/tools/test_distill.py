@@ -25,20 +25,13 @@ from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import silent
 from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, training
-from specviz.tools.distill.batches import Batches, skill_batches
-from specviz.tools.distill.distillation import distill
+from specviz.tools.distill.batches import Batches, hidden_states, logits, skill_batches
+from specviz.tools.distill.distillation import distill, make_student
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
-from specviz.tools.distill.student import (
-    hidden_states,
-    logits,
-    loss_gradient,
-    make_student,
-    round_to_four_bits,
-)
 from specviz.tools.distill.texts import Text, read_texts, save_texts, written
-from specviz.tools.distill.training import Training
+from specviz.tools.distill.training import Training, loss_gradient, round_to_four_bits
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
 SETTINGS = DistillationSettings(
@@ -129,7 +122,7 @@ def test_a_drafter_is_taught_answers_and_elsewhere_by_its_former_self(
     former = copy.deepcopy(student)
     texts = [Text(list(range(1, 30)), 5), Text(list(range(3, 50)), 5)]
     settings = replace(SETTINGS, start="given", skills=80, passes=4)
-    batches = skill_batches(settings, texts, islice(training_examples(0), 80), former, None, tokenizer)
+    batches = skill_batches(settings, texts, list(islice(training_examples(0), 80)), former, None, tokenizer)
     before, kept = _likelihood(student, batches)
     assert kept == pytest.approx(1.0, abs=1e-3)  # the sum of min(q, p) at positions that are not taught
     trained, _ = Training(settings, tmp_path, student, batches).run(silent)

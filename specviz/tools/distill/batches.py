@@ -55,15 +55,12 @@ class Batch(NamedTuple):
 class Batches:
     """Batches of rows with the teacher's distributions over `kept` [N], the teacher's ids that the student knows.
 
-    `reads` [V] maps the teacher's ids to the student's input ids; None if they are the same.
+    `reads` [V] maps the teacher's ids to the student's input ids.
     """
 
-    def __init__(
-        self, settings: DistillationSettings, teacher: Any, kept: Tensor, reads: Tensor | None = None
-    ) -> None:
+    def __init__(self, settings: DistillationSettings, teacher: Any, kept: Tensor, reads: Tensor) -> None:
         self.device, self.dtype = teacher.device, teacher.dtype
-        self._teacher, self._kept = teacher, kept.to(self.device)
-        self._reads = None if reads is None else reads.to(self.device)
+        self._teacher, self._kept, self._reads = teacher, kept.to(self.device), reads.to(self.device)
         self._batch_tokens = settings.batch_tokens
         self._batches: list[tuple[list[Row], int]] = []
         self._hidden: dict[int, Tensor] = {}
@@ -103,7 +100,7 @@ class Batches:
             free, p = p, torch.zeros(len(certain), len(self._kept), device=self.device)
             p[certain, labels[mask][certain]] = 1.0
             p[~certain] = free
-        return Batch(ids if self._reads is None else self._reads[ids], shared, mask, p, certain)
+        return Batch(self._reads[ids], shared, mask, p, certain)
 
     @torch.no_grad()
     def _distributions(
@@ -127,7 +124,7 @@ def skill_batches(
     texts: Sequence[Text],
     questions: Sequence[Question],
     former: Any,
-    vocabulary: SmallVocabulary | None,
+    vocabulary: SmallVocabulary,
     tokenizer: Any,
 ) -> Batches:
     """Batches that teach a drafter answers, and otherwise to write as before.
@@ -135,10 +132,9 @@ def skill_batches(
     The teacher is `former`, the drafter before training. On the taught parts of answers the drafter learns the tokens. On the other parts,
     and on the texts, it learns its former distributions. A question with taught tokens that the drafter does not know is left out.
     """
-    size = former.config.vocab_size
-    own, kept = (range(size),) * 2 if vocabulary is None else (vocabulary.reads, vocabulary.kept)
-    reads, known = [int(each) for each in own], {int(each) for each in kept}
-    batches = Batches(settings, former.eval().requires_grad_(False), torch.arange(size))
+    reads, known = vocabulary.reads.tolist(), {*vocabulary.kept.tolist()}
+    own = torch.arange(len(known))
+    batches = Batches(settings, former.eval().requires_grad_(False), own, own)
     rows = []
     for number, (ids, _) in enumerate(texts):
         learned = [FREE if position % _EVERY == number % _EVERY else 0 for position in range(len(ids))]

@@ -89,14 +89,15 @@ def distill(
     given = written(texts)
     if given < settings.tokens:
         texts += _write_texts(settings, settings.tokens - given, directory / "texts", device, progress)
-    vocabulary = begun[1] if begun else None
-    if settings.vocabulary and not begun:  # the most frequent tokens
+    if begun:
+        student, vocabulary = begun
+    else:
         counts = torch.bincount(torch.tensor([t for ids, _ in texts for t in ids]), minlength=len(embedding))
+        counts[known:] = -1  # padding
         special = [token for token in tokenizer.all_special_ids if token < len(embedding)]
-        vocabulary = SmallVocabulary.of(counts, settings.vocabulary, special, embedding)
-    kept = torch.arange(known) if vocabulary is None else vocabulary.kept
-    # The student copies the verifier's weights before those are rounded.
-    student = begun[0] if begun else make_student(teacher, settings.layers, kept)
+        vocabulary = SmallVocabulary.of(counts, settings.vocabulary or known, special, embedding)
+        # The student copies the verifier's weights before those are rounded.
+        student = make_student(teacher, settings.layers, vocabulary.kept)
     release_memory()  # training needs the memory of the pair that wrote the texts, which reference cycles still hold
     fast = _fast_dtype(teacher.device)
     if settings.skills:
@@ -105,14 +106,13 @@ def distill(
         former = copy.deepcopy(student).to(teacher.device, fast)
         batches = skill_batches(settings, texts, questions, former, vocabulary, tokenizer)
     else:
-        reads = None if vocabulary is None else vocabulary.reads
-        batches = Batches(settings, teacher.to(fast), kept, reads)
+        batches = Batches(settings, teacher.to(fast), vocabulary.kept, vocabulary.reads)
         batches.add([Row(ids, [FREE] * len(ids)) for ids, _ in texts])  # user turns are learned too
     student, figures = Training(settings, directory, student, batches).run(progress)
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
         "layers": () if settings.start else settings.layers,
-        "vocabulary": len(kept),
+        "vocabulary": len(vocabulary.kept),
         "format": "Q4_1" if settings.four_bits else "Q8_0",
         "parameters": sum(each.numel() for each in student.parameters()),
         "tokens": written(texts),
@@ -153,7 +153,7 @@ def _store(
     settings: DistillationSettings,
     directory: Path,
     student: Any,
-    vocabulary: SmallVocabulary | None,
+    vocabulary: SmallVocabulary,
     report: dict[str, Any],
     device: str,
 ) -> dict[str, Any]:
@@ -163,8 +163,7 @@ def _store(
     partial.mkdir()
     Checkpoint.of(student, report["format"]).save(partial, _FILE_BYTES)
     student.generation_config.save_pretrained(partial)
-    if vocabulary is not None:
-        vocabulary.save(partial)
+    vocabulary.save(partial)
     spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
     pair = load_pair(spec, device=device)
     found = {"held_out": _acceptance_rates(pair), "held_out_prompts": len(held_out_prompts())}
@@ -201,7 +200,7 @@ def _write_texts(
     return list(texts.values())
 
 
-def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabulary | None]:
+def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabulary]:
     """Read a float32 drafter to continue from, and its vocabulary.
 
     Its verifier has `known` ids, and `size` with padding.
@@ -212,15 +211,13 @@ def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabul
     try:
         with quiet_transformers:
             student = Checkpoint.read(folder).module(torch.float32)
-        vocabulary = SmallVocabulary.load(folder)
+        every = torch.arange(student.config.vocab_size)
+        vocabulary = SmallVocabulary.load(folder) or SmallVocabulary(every, every)
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RequestError(
             f"{folder} holds no drafter: name a folder with its config and weights."
         ) from error
-    fits = (
-        student.config.vocab_size == known if vocabulary is None else len(vocabulary.reads) in (known, size)
-    )
-    if not fits:
+    if len(vocabulary.reads) not in (known, size):
         raise RequestError(
             f"{folder} holds a drafter of another tokenizer: its verifier's has {known:,} tokens."
         )

@@ -118,11 +118,13 @@ def test_a_drafter_is_taught_answers_and_elsewhere_by_its_former_self(
 ) -> None:
     """Taught tokens get likely; the distributions at all other positions are those from before the training."""
     teacher, tokenizer = verifier
-    student = make_student(teacher, (0,), torch.arange(len(tokenizer)))
+    every = torch.arange(len(tokenizer))
+    student = make_student(teacher, (0,), every)
     former = copy.deepcopy(student)
     texts = [Text(list(range(1, 30)), 5), Text(list(range(3, 50)), 5)]
     settings = replace(SETTINGS, start="given", skills=80, passes=4)
-    batches = skill_batches(settings, texts, list(islice(training_examples(0), 80)), former, None, tokenizer)
+    questions = list(islice(training_examples(0), 80))
+    batches = skill_batches(settings, texts, questions, former, SmallVocabulary(every, every), tokenizer)
     before, kept = _likelihood(student, batches)
     assert kept == pytest.approx(1.0, abs=1e-3)  # the sum of min(q, p) at positions that are not taught
     trained, _ = Training(settings, tmp_path, student, batches).run(silent)

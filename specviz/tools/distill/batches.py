@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -121,7 +121,7 @@ class Batches:
 
 def skill_batches(
     settings: DistillationSettings,
-    texts: Sequence[Text],
+    texts: Iterable[Text],
     questions: Sequence[Question],
     former: Any,
     vocabulary: SmallVocabulary,

@@ -37,9 +37,7 @@ from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
 from specviz.tools.distill.texts import (
     Text,
-    first_texts,
     load_texts,
-    read_texts,
     save_texts,
     write_texts,
     written,
@@ -83,12 +81,10 @@ def distill(
     if absent := [layer for layer in settings.layers if not -count <= layer < count]:
         raise RequestError(f"The verifier has no layer {absent[0]}: they are {-count} to {count - 1}.")
     begun = read_drafter(Path(settings.start), known, len(embedding)) if settings.start else None
-    texts = [text for folder in settings.texts for text in read_texts(Path(folder), known)]
+    texts = _read_texts(settings, known)
     settings.save(directory)
-    texts = first_texts(texts, settings.tokens)
-    given = written(texts)
-    if given < settings.tokens:
-        texts += _write_texts(settings, settings.tokens - given, directory / "texts", device, progress)
+    if written(texts) < settings.tokens:
+        _write_texts(settings, texts, directory / "texts", device, progress)
     if begun:
         student, vocabulary = begun
     else:
@@ -107,7 +103,7 @@ def distill(
         batches = skill_batches(settings, texts, questions, former, vocabulary, tokenizer)
     else:
         batches = Batches(settings, teacher.to(fast), vocabulary.kept, vocabulary.reads)
-        batches.add([Row(ids, [FREE] * len(ids)) for ids, _ in texts])  # user turns are learned too
+        batches.add([Row([*ids], [FREE] * len(ids)) for ids, _ in texts])  # user turns are learned too
     student, figures = Training(settings, directory, student, batches).run(progress)
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
@@ -116,7 +112,6 @@ def distill(
         "format": "Q4_1" if settings.four_bits else "Q8_0",
         "parameters": sum(each.numel() for each in student.parameters()),
         "tokens": written(texts),
-        "tokens_given": given,
         "questions": settings.skills,
         "passes": settings.passes,
         "device": describe_machine(str(teacher.device)),
@@ -175,29 +170,34 @@ def _store(
     return found
 
 
+def _read_texts(settings: DistillationSettings, known: int) -> dict[Text, None]:
+    """The distinct texts in the folders that the settings name: the first ones, up to the tokens to train on."""
+    paths = [path for folder in settings.texts for path in sorted(Path(folder).glob("*.safetensors"))]
+    if settings.texts and not paths:
+        raise RequestError(f"{settings.texts[0]} holds no texts: name folders that distill wrote.")
+    texts = dict[Text, None]()  # repeated prompts have the same greedy answer
+    for path in paths:
+        if written(texts) < settings.tokens:
+            texts |= dict.fromkeys(load_texts(path, known))
+    return texts
+
+
 def _write_texts(
-    settings: DistillationSettings,
-    tokens: int,
-    folder: Path,
-    device: str,
-    progress: Progress,
-) -> list[Text]:
-    """At least `tokens` tokens of text by the verifier. Reads the existing files and writes what is missing."""
+    settings: DistillationSettings, texts: dict[Text, None], folder: Path, device: str, progress: Progress
+) -> None:
+    """Add distinct texts of the verifier, up to the tokens to train on. Reads the existing files and writes what is missing."""
     pair = load_pair(settings.verifier, device=device)
     folder.mkdir(exist_ok=True)
-    texts: dict[tuple[int, ...], Text] = {}  # by ids: repeated prompts have the same greedy answer
     for index in itertools.count():
-        if (count := written(texts.values())) >= tokens:
+        if (count := written(texts)) >= settings.tokens:
             break
+        words = f"The verifier writes: {count:,} of {settings.tokens:,} tokens"
+        progress(0.4 * count / settings.tokens, words)
         path = folder / f"texts-{index:05d}.safetensors"
         if not path.exists():
             seed = settings.seed * 1_000_003 + index
-            made = write_texts(pair, settings.rows, seed, settings.answer_tokens)
-            save_texts(made, path)
-        for text in load_texts(path):
-            texts.setdefault(tuple(text.ids), text)
-        progress(0.4 * min(1.0, count / tokens), f"The verifier writes: {count:,} of {tokens:,} tokens")
-    return list(texts.values())
+            save_texts(write_texts(pair, settings.rows, seed, settings.answer_tokens), path)
+        texts |= dict.fromkeys(load_texts(path, len(pair.tokenizer)))
 
 
 def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabulary]:

@@ -19,8 +19,6 @@ _REPEATED = ("name", "items")
 """Slots that have the same value everywhere in a prompt. Each occurrence of another slot gets its own value."""
 _NEAR = 0.75
 """A made prompt that has at least this share of its words in common with a held-out prompt is too similar."""
-_TRIES = 1000
-"""After this many tries without a new prompt, the templates count as exhausted."""
 
 
 def held_out_by_kind() -> dict[str, list[str]]:
@@ -34,15 +32,13 @@ def held_out_prompts() -> list[str]:
 
 
 def made_prompts(draw: random.Random) -> Iterator[str]:
-    """Distinct prompts from templates, each kind equally often. None is similar to a held-out prompt or asks a built-in question."""
+    """Endless distinct prompts from templates, each kind equally often. None is similar to a held-out prompt or asks a built-in question."""
     made = _read()
     kinds = list(made["templates"].values())
     held_out = [_words(prompt) for prompt in held_out_prompts()]
     questions = [item.prompt.lower() for item in load_items().items]
     seen = set[str]()
-    tries = 0
-    while tries < _TRIES:
-        tries += 1
+    while True:
         prompt = _fill(draw.choice(draw.choice(kinds)), made["words"], draw)
         if prompt in seen or any(prompt.lower() in question for question in questions):
             continue
@@ -50,7 +46,6 @@ def made_prompts(draw: random.Random) -> Iterator[str]:
         if any(len(words & other) >= _NEAR * max(len(words), len(other)) for other in held_out):
             continue
         seen.add(prompt)
-        tries = 0
         yield prompt
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,19 +33,13 @@ MARK = "\u2603"
 class Text(NamedTuple):
     """A sequence of ids, with the index at which the verifier's own text starts in it."""
 
-    ids: list[int]
+    ids: tuple[int, ...]
     start: int
 
 
 def written(texts: Iterable[Text]) -> int:
     """Number of tokens that the verifier wrote."""
     return sum(len(ids) - start for ids, start in texts)
-
-
-def first_texts(texts: list[Text], tokens: int) -> list[Text]:
-    """The first texts that have at least `tokens` written tokens together; all if there are fewer."""
-    ends = accumulate(len(ids) - start for ids, start in texts)
-    return texts[: 1 + sum(end < tokens for end in ends)]
 
 
 def save_texts(texts: Sequence[Text], path: Path) -> None:
@@ -58,30 +52,20 @@ def save_texts(texts: Sequence[Text], path: Path) -> None:
     write_whole(path, save({name: torch.tensor(each, dtype=torch.int32) for name, each in columns.items()}))
 
 
-def load_texts(path: Path) -> list[Text]:
-    """Read what `save_texts` wrote."""
-    columns = load_file(path)
-    sequences = columns["tokens"].split(columns["lengths"].tolist())
-    return [
-        Text(ids.tolist(), start) for ids, start in zip(sequences, columns["starts"].tolist(), strict=True)
-    ]
-
-
-def read_texts(folder: Path, known: int) -> list[Text]:
-    """Read all files in a folder that `save_texts` wrote. All ids must be below `known`.
+def load_texts(path: Path, known: int) -> list[Text]:
+    """Read what `save_texts` wrote.
 
     Raises:
-        RequestError: there are no files, a file cannot be read, or its ids are those of another tokenizer.
+        RequestError: the file cannot be read, or has ids of another tokenizer, which are not below `known`.
     """
     try:
-        texts = [text for path in sorted(folder.glob("*.safetensors")) for text in load_texts(path)]
-    except (OSError, SafetensorError, KeyError, RuntimeError, ValueError):
-        texts = []
-    if not texts:
-        raise RequestError(f"{folder} holds no texts: name folders that distill wrote.")
-    if any(not 0 <= token < known for ids, _ in texts for token in ids):
-        raise RequestError(f"{folder} has ids of another tokenizer: the verifier's are below {known:,}.")
-    return texts
+        columns = load_file(path)
+        sequences, starts = columns["tokens"].split(columns["lengths"].tolist()), columns["starts"].tolist()
+        if columns["tokens"].max() >= known or columns["tokens"].min() < 0:
+            raise ValueError("the ids are those of another tokenizer")
+    except (OSError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
+        raise RequestError(f"{path} holds no texts that distill wrote for this verifier.") from error
+    return [Text(tuple(ids.tolist()), start) for ids, start in zip(sequences, starts, strict=True)]
 
 
 def write_texts(pair: ModelPair, count: int, seed: int, answer_tokens: int) -> list[Text]:
@@ -109,4 +93,4 @@ def write_texts(pair: ModelPair, count: int, seed: int, answer_tokens: int) -> l
     for index, each in enumerate(asked):
         each["temperature"] = _TEMPERATURES[index % len(_TEMPERATURES)]
     runs = write(asked, max_new_tokens=answer_tokens)
-    return [Text(run.prompt_ids + run.token_ids, len(run.prompt_ids)) for run in runs]
+    return [Text((*run.prompt_ids, *run.token_ids), len(run.prompt_ids)) for run in runs]

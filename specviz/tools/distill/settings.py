@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specviz.errors import RequestError, quoted
+from specviz.errors import RequestError
 from specviz.files import write_whole
 
 
@@ -22,7 +22,7 @@ class DistillationSettings:
         four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
 
     Raises:
-        RequestError: a number is too small, or `skills` lacks a drafter to `start` from.
+        RequestError: `skills` lacks a drafter to `start` from.
     """
 
     verifier: str
@@ -41,10 +41,6 @@ class DistillationSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("tokens", "answer_tokens", "rows", "passes", "batch_tokens"), 1)
-        for name, low in (least | {"vocabulary": 0, "skills": 0}).items():
-            if getattr(self, name) < low:
-                raise RequestError(f"{name} is {quoted(getattr(self, name))}; it must be at least {low}.")
         if self.skills and not self.start:
             raise RequestError("skills are taught to a trained drafter: name its folder as start.")
 

@@ -148,7 +148,6 @@ def _likelihood(student: Any, batches: Batches) -> tuple[float, float]:
     [
         ({"start": "nowhere"}, "holds no drafter"),
         ({"layers": (0, 3)}, "no layer 3"),
-        ({"rows": 0}, "rows is 0"),
         ({"skills": 5}, "as start"),
         ({"texts": ("damaged",)}, "holds no texts"),
         ({"texts": ("foreign",)}, "holds no texts"),

@@ -105,20 +105,29 @@ def distill(
         batches = Batches(settings, teacher.to(fast), vocabulary.kept, vocabulary.reads)
         batches.add([Row([*ids], [FREE] * len(ids)) for ids, _ in texts])  # user turns are learned too
     student, figures = Training(settings, directory, student, batches).run(progress)
+    progress(0.9, "Measuring the drafter")
+    partial, final = directory / "student.part", directory / "student"
+    weights = "Q4_1" if settings.four_bits else "Q8_0"
+    _store(student, vocabulary, weights, partial)
+    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
         "layers": () if settings.start else settings.layers,
         "vocabulary": len(vocabulary.kept),
-        "format": "Q4_1" if settings.four_bits else "Q8_0",
+        "format": weights,
         "parameters": sum(each.numel() for each in student.parameters()),
         "tokens": written(texts),
         "questions": settings.skills,
         "passes": settings.passes,
         "device": describe_machine(str(teacher.device)),
         **figures,
+        "held_out": _acceptance_rates(load_pair(spec, device=device)),  # as users load it
+        "held_out_prompts": len(held_out_prompts()),
     }
-    progress(0.9, "Measuring the drafter")
-    report |= _store(settings, directory, student, vocabulary, report, device)
+    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
     progress(1.0, "The drafter is ready")
     return report
 
@@ -144,30 +153,13 @@ def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
     return student.requires_grad_(True)
 
 
-def _store(
-    settings: DistillationSettings,
-    directory: Path,
-    student: Any,
-    vocabulary: SmallVocabulary,
-    report: dict[str, Any],
-    device: str,
-) -> dict[str, Any]:
-    """Store the student with its report and its card, loaded and measured as users load it. Returns what was measured."""
-    partial, final = directory / "student.part", directory / "student"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    Checkpoint.of(student, report["format"]).save(partial, _FILE_BYTES)
-    student.generation_config.save_pretrained(partial)
-    vocabulary.save(partial)
-    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
-    pair = load_pair(spec, device=device)
-    found = {"held_out": _acceptance_rates(pair), "held_out_prompts": len(held_out_prompts())}
-    report = report | found
-    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
-    return found
+def _store(student: Any, vocabulary: SmallVocabulary, weights: str, folder: Path) -> None:
+    """Write a drafter to a new folder; `weights` is the format of its matrices."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    Checkpoint.of(student, weights).save(folder, _FILE_BYTES)
+    student.generation_config.save_pretrained(folder)
+    vocabulary.save(folder)
 
 
 def _read_texts(settings: DistillationSettings, known: int) -> dict[Text, None]:

@@ -35,11 +35,12 @@ _SILENCE_SECONDS = 60.0
 """Read timeout: a server that streams sends a heartbeat every 15 seconds."""
 _WHOLE = ("eos", "length", "context")
 """Stop reasons of a finished text."""
+_ENDPOINT = "generate"
 _NOTHING: dict[str, Any] = {"text": "", "tokens": 0, "stop_reason": ""}
 """A text of which nothing has arrived. Its stop reason is "" until it ends."""
 
 _given = json.load(sys.stdin)
-_plan, _endpoint = SimpleNamespace(**_given["plan"]), _given["endpoint"]
+_plan = SimpleNamespace(**_given["plan"])
 _requests: list[list[Any]] = _given["requests"]
 """The arguments of each distinct request."""
 _expected: list[dict[str, Any]] = []
@@ -66,9 +67,9 @@ class Session:
 
     def ask(self, request: list[Any]) -> Iterator[dict[str, Any]]:
         """Call the endpoint. Yields the answer so far; raises BusyError where the server refused, EngineError where it failed."""
-        answer = self._http.post(f"/call/{_endpoint}", json={"data": request} | self._name)
+        answer = self._http.post(f"/call/{_ENDPOINT}", json={"data": request} | self._name)
         self._event = answer.raise_for_status().json()
-        with self._http.stream("GET", f"/call/{_endpoint}/{self._event['event_id']}") as response:
+        with self._http.stream("GET", f"/call/{_ENDPOINT}/{self._event['event_id']}") as response:
             for event in EventSource(response.raise_for_status()).iter_sse():
                 values = event.json()
                 if event.event == "error":
@@ -97,7 +98,7 @@ def _ask_alone(environment: Environment, **_: Any) -> None:
     seconds = _plan.seconds  # --run-time would include the requests sent alone
     try:
         page = httpx.get(f"{_plan.address.rstrip('/')}/config", trust_env=False).raise_for_status().json()
-        [Session.function] = [each["id"] for each in page["dependencies"] if each["api_name"] == _endpoint]
+        [Session.function] = [each["id"] for each in page["dependencies"] if each["api_name"] == _ENDPOINT]
         session = Session()
         for index, request in enumerate(_requests):
             _progress(0.0, f"One user alone: request {index + 1} of {_plan.distinct}")
@@ -179,9 +180,7 @@ class SimulatedUser(User):
         if isinstance(failure, BusyError):
             self._report("refused", begin)
         else:
-            out_of_time = received["stop_reason"] == "time"
-            name = f"a text, {'out of time' if out_of_time else intent}"
-            self._report(name, begin, received["tokens"], failure)
+            self._report(f"a text, {intent}", begin, received["tokens"], failure)
         done = (time.perf_counter() - _begin) / _plan.seconds
         _progress(min(0.99, done), f"{_plan.users} users: {_counts['texts']} texts")
         if _counts["texts"] == _plan.requests:

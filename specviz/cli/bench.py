@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from specviz.cli.options import Json, Markdown, choices, command_line, option
-from specviz.cli.terminal import interrupt, print_table
+from specviz.cli.terminal import print_table
 from specviz.files import write_whole
 from specviz.progress import TerminalProgress
 
@@ -39,15 +39,14 @@ def bench(
 
     asked = choices(context.params, BenchmarkOptions)
     options, progress = BenchmarkOptions(**asked), TerminalProgress(sys.stderr)
-    with interrupt() as stop:
-        bed = load_bed(options, progress)
-        gc.freeze()  # as the server does: garbage collection skips everything loaded so far
-        found = measure(options, bed, progress, stop, command_line("bench", asked))
-        print(f"{found.about['pair']}, {found.about['machine']}\n")
-        print_table(found.rows())
-        print("", *found.sentences(), sep="\n")
-        if json:
-            write_whole(json, found.to_json())
-        if markdown:
-            write_whole(markdown, found.markdown())
-        return 0 if found.complete else 130
+    bed = load_bed(options, progress)
+    gc.freeze()  # as the server does: garbage collection skips everything loaded so far
+    found = measure(options, bed, progress, command_line("bench", asked))
+    print(f"{found.about['pair']}, {found.about['machine']}\n")
+    print_table(found.rows())
+    print("", *found.notes, sep="\n")
+    if json:
+        write_whole(json, found.to_json())
+    if markdown:
+        write_whole(markdown, found.markdown())
+    return 0 if found.complete else 130

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
-import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 
 from specviz.compat.transformers import quiet_transformers
-from specviz.errors import RequestError, SpecvizError, StoppedError
+from specviz.errors import RequestError, SpecvizError
 from specviz.models.loading import load_pair
 from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
@@ -89,12 +88,12 @@ class Turn:
 
 @dataclass
 class Benchmark:
-    """A benchmark. If it is stopped, its results so far remain.
+    """A benchmark. If it is interrupted, its results so far remain.
 
     Attributes:
         contenders: those that take part.
         about: a description of what was measured, and on which machine.
-        notes: sentences about contenders that were left out.
+        notes: sentences below the table, such as about contenders that were left out.
     """
 
     contenders: list[Contender]
@@ -138,14 +137,10 @@ class Benchmark:
             rows.append((f"{temperature:g}", title, *cells))
         return rows
 
-    def sentences(self) -> list[str]:
-        """The sentences below the table."""
-        return self.notes if self.complete else ["Incomplete: stopped before the end.", *self.notes]
-
     def markdown(self) -> str:
         """The report."""
         about = "\n".join(f"- {name}: {value}" for name, value in self.about.items())
-        notes = "\n".join(f"- {sentence}" for sentence in self.sentences())
+        notes = "\n".join(f"- {sentence}" for sentence in self.notes)
         return "\n\n".join([f"# Benchmark of {self.about['pair']}", about, table(self.rows()), notes]) + "\n"
 
     def to_json(self) -> str:
@@ -158,10 +153,9 @@ def measure(
     options: BenchmarkOptions,
     bed: Bed,
     progress: Progress = silent,
-    stop: threading.Event | None = None,
     command: str = "python -m specviz bench",
 ) -> Benchmark:
-    """Run all contenders, until done or stopped.
+    """Run all contenders, until done or interrupted by Ctrl-C.
 
     Raises:
         RequestError: there is no such contender.
@@ -178,8 +172,6 @@ def measure(
 
     def write(contender: Contender, prompt: list[int], temperature: float, seed: int = 0) -> Measured | None:
         """One run. None if another project's contender failed; it is then left out."""
-        if stop and stop.is_set():
-            raise StoppedError("Stopped.")
         if contender not in present:
             return None
         torch.set_num_threads(contender.threads or bed.threads)
@@ -207,7 +199,7 @@ def measure(
         contender.threads = min(seconds, key=lambda count: seconds[count])
 
     turns = list(itertools.product(range(options.repetitions), range(len(prompts)), options.temperatures))
-    with quiet_transformers, suppress(StoppedError):
+    with quiet_transformers, suppress(KeyboardInterrupt):
         for contender in found.contenders:
             progress(0.0, f"Warming up: {contender.title}")
             warm_up(contender)
@@ -220,6 +212,8 @@ def measure(
                 if measured := write(contender, prompts[prompt], temperature, seed):
                     found.turns[-1].runs[contender.title] = measured
         found.complete = True
+    if not found.complete:
+        found.notes.insert(0, "Incomplete: stopped before the end.")
     progress(1.0, "Measured" if found.complete else "Stopped")
     return found
 

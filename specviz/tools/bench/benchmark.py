@@ -24,7 +24,7 @@ from specviz.models.placement import dtype_name, find_device
 from specviz.models.tokenizer import encode_prompt
 from specviz.progress import Progress, silent
 from specviz.runtime.cpu.threads import budget, worth_trying
-from specviz.schema.settings import MAX_DRAFT_LENGTH, SETTINGS, Request
+from specviz.schema.settings import Request
 from specviz.tools.bench.contenders import GENERATE, VERIFIER_ALONE, Bed, Contender, Measured, contenders
 from specviz.tools.bench.shapes import shape_pair
 from specviz.tools.distill.prompts import held_out_by_kind
@@ -42,10 +42,7 @@ class BenchmarkOptions:
     Attributes:
         shape: two names of `specviz.tools.bench.shapes`, which replace `pair`.
         contenders: keys; empty for all.
-        prompts: number of held-out prompts, whose kinds alternate.
-
-    Raises:
-        RequestError: a value is out of range.
+        prompts: the most held-out prompts, whose kinds alternate.
     """
 
     pair: str = "embedded"
@@ -60,15 +57,6 @@ class BenchmarkOptions:
     device: str = "auto"
     dtype: str = "auto"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        most = {"tokens": 4096, "prompts": len(_held_out()), "draft_length": MAX_DRAFT_LENGTH}
-        for name, high in (most | {"repetitions": 1000, "sequences": 256}).items():
-            if not 1 <= (value := getattr(self, name)) <= high:
-                raise RequestError(f"{name} is {value}; it must be from 1 to {high}.")
-        for name, values in (("temperature", self.temperatures), ("seed", (self.seed,))):
-            for one in values:
-                SETTINGS[name].check(one)
 
 
 def _held_out() -> list[str]:
@@ -158,17 +146,17 @@ def measure(
     """Run all contenders, until done or interrupted by Ctrl-C.
 
     Raises:
-        RequestError: there is no such contender.
+        RequestError: there is no such contender, or an option of the requests is out of range.
         SpecvizError: one of this project's contenders failed.
     """
     known = {each.key: each for each in contenders(bed)}
     if unknown := set(options.contenders) - known.keys():
         raise RequestError(f"There is no contender {min(unknown)!r}: known are {', '.join(known)}.")
     present = [each for key, each in known.items() if key in (options.contenders or known)]
-    found = Benchmark(list(present), _about(options, bed, command))
     prompts = [
         encode_prompt(bed.plain.tokenizer, Request(prompt=text)) for text in _held_out()[: options.prompts]
     ]
+    found = Benchmark(list(present), _about(options, bed, len(prompts), command))
 
     def write(contender: Contender, prompt: list[int], temperature: float, seed: int = 0) -> Measured | None:
         """One run. None if another project's contender failed; it is then left out."""
@@ -218,7 +206,7 @@ def measure(
     return found
 
 
-def _about(options: BenchmarkOptions, bed: Bed, command: str) -> dict[str, str]:
+def _about(options: BenchmarkOptions, bed: Bed, prompts: int, command: str) -> dict[str, str]:
     installed = versions("llama-cpp-python").items()
     return {
         "pair": bed.plain.title,
@@ -227,7 +215,7 @@ def _about(options: BenchmarkOptions, bed: Bed, command: str) -> dict[str, str]:
         "versions": ", ".join(f"{name} {version}" for name, version in installed),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": command,
-        "runs": f"{options.prompts} prompts × {options.repetitions}, {options.tokens} new tokens each",
+        "runs": f"{prompts} prompts × {options.repetitions}, {options.tokens} new tokens each",
         "threads": f"at most {bed.threads}",
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,6 @@ from specviz.analysis.recorded_runs import (
     FOLDER,
     INSPECTED,
     RACERS,
-    Comparison,
     RecordedPane,
     RecordedRuns,
     branch_file,
@@ -31,7 +30,6 @@ from specviz.errors import EngineError
 from specviz.files import write_whole
 from specviz.models import loading
 from specviz.models.pair import ModelPair
-from specviz.models.registry import PAIRS
 from specviz.schema.settings import AUTO, SETTINGS, Request
 from specviz.schema.trace import Run, Token, Top
 from specviz.tools.machine import describe_machine
@@ -43,89 +41,74 @@ _REPETITIONS = 5
 
 
 def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title: None) -> RecordedRuns:
-    """Make all recordings of the project again, then replace those in `folder`. `on_start` is called with the title of each."""
+    """Make all recordings of the project again, then replace those in `folder`. `on_start` is called with the title of each.
+
+    Raises:
+        EngineError: the texts of the race differ.
+    """
     shelf, load = read_recorded_runs(), cache(loading.load_pair)
-    pair = load(shelf.pair)
-    _serve(pair, Request(prompt="Hello", max_new_tokens=8))  # warm up: the first run has one-off costs
+    _serve(
+        load(shelf.pair), Request(prompt="Hello", max_new_tokens=8)
+    )  # warm up: the first run has one-off costs
     runs, offered = dict[str, Run](), []
     for each in shelf.runs:
         if each.key == INSPECTED:
             offered.append(each)
             continue
         on_start(each.title)
-        former = shelf.load(each.key)
-        runs[each.key] = run = _serve(load(former.pair), request_of(former))
-        branches = record_branches(load(former.pair), run)
+        runs[each.key] = run = _again(shelf, load, each.key)
+        branches = record_branches(load(run.pair), run)
         forks = {Path(branch_file(each.key, lenience)).stem: fork for lenience, fork in branches.items()}
         runs |= {stem: fork for stem, fork in forks.items() if fork}
         offered.append(replace(each, leniences=tuple(branches)))
     on_start("For the lessons")
-    lessons = {key: shelf.load(key) for key in shelf.lessons}
-    runs |= {key: _serve(load(run.pair), request_of(run)) for key, run in lessons.items()}
-    runs |= record_race(shelf, pair, on_start)
-    comparisons, compared = record_comparisons(shelf, load, on_start)
+    runs |= {key: _again(shelf, load, key) for key in shelf.lessons}
+    on_start("The race")
+    race = medians(shelf, load, (*RACERS, INSPECTED))
+    if len({tuple(run.token_ids) for run in race.values()}) > 1:
+        raise EngineError("Nothing is recorded: the runs of the race wrote different texts.")
+    on_start("Comparisons")
+    compared = [pane.run for each in shelf.comparisons for pane in each.panes]
+    panes = {}
+    for key, run in medians(shelf, load, compared, inspect=0).items():
+        quality = mean_log_probability(load(run.pair), run.prompt_ids, run.token_ids) or 0.0
+        panes[key] = RecordedPane(key, round(run.seconds, 6), round(quality, 4))
+        runs[key] = _trimmed(_again(shelf, load, key))
     seconds = statistics.median(step.seconds / len(step.tokens) for step in runs[BASELINE].rounds)
+    machine = describe_machine(runs[BASELINE].device)
+    comparisons = (
+        replace(each, panes=tuple(panes[pane.run] for pane in each.panes), machine=machine)
+        for each in shelf.comparisons
+    )
     recorded = replace(
         shelf,
         folder=folder,
-        machine=describe_machine(runs[BASELINE].device),
+        machine=machine,
         verifier_only_seconds_per_token=round(seconds, 6),
         runs=tuple(offered),
-        comparisons=comparisons,
+        comparisons=tuple(comparisons),
     )
-    _write(recorded, runs | compared)
+    _write(recorded, runs | race)
     return recorded
 
 
-def request_of(run: Run) -> Request:
-    """The request that made a recorded run."""
-    settings: dict[str, Any] = {name: getattr(run, name) for name in SETTINGS}
-    return Request(run.prompt, **settings | {"draft_length": run.draft_length or AUTO})
+def _again(shelf: RecordedRuns, load: Callable[[str], ModelPair], key: str, **changes: Any) -> Run:
+    """Record a run again, with changed settings."""
+    former = shelf.load(key)
+    settings: dict[str, Any] = {name: getattr(former, name) for name in SETTINGS}
+    settings |= {"draft_length": former.draft_length or AUTO} | changes
+    return _serve(load(former.pair), Request(former.prompt, **settings))
 
 
-def record_race(shelf: RecordedRuns, pair: ModelPair, on_start: Callable[[str], None]) -> dict[str, Run]:
-    """Record the race's runs in turn, several times. Returns those of median time by key.
-
-    Raises:
-        EngineError: their texts differ.
-    """
-    on_start("The race")
-    keys = (*RACERS, INSPECTED)
-    turns = [[_serve(pair, request_of(shelf.load(key))) for key in keys] for _ in range(_REPETITIONS)]
-    timed = [sorted(runs, key=lambda run: run.seconds) for runs in zip(*turns, strict=True)]
-    found = {key: runs[len(runs) // 2] for key, runs in zip(keys, timed, strict=True)}
-    if len({tuple(run.token_ids) for run in found.values()}) > 1:
-        raise EngineError(
-            "The race is not recorded: verifier only and speculative decoding wrote different texts."
-        )
-    return found
-
-
-def record_comparisons(
-    shelf: RecordedRuns, load: Callable[[str], ModelPair], on_start: Callable[[str], None]
-) -> tuple[tuple[Comparison, ...], dict[str, Run]]:
-    """Record and time the comparisons' runs with pairs that SpecViz ships. Returns all comparisons, and their runs by key."""
-    runs = {pane.run: shelf.load(pane.run) for each in shelf.comparisons for pane in each.panes}
-    shipped = {key for key, spec in PAIRS.items() if spec.origin == "embedded"}
-    made = {key: run for key, run in runs.items() if run.pair in shipped}
-    seconds: dict[str, list[float]] = {key: [] for key in made}
-    for turn in range(_REPETITIONS):
-        on_start(f"Comparisons: {turn + 1} of {_REPETITIONS}")
-        for key, run in made.items():
-            seconds[key].append(_serve(load(run.pair), replace(request_of(run), inspect=0)).seconds)
-    panes = {}
-    for key, run in made.items():
-        pair = load(run.pair)
-        runs[key] = run = _trimmed(_serve(pair, request_of(run)))
-        quality = mean_log_probability(pair, run.prompt_ids, run.token_ids) or 0.0
-        panes[key] = RecordedPane(key, round(statistics.median(seconds[key]), 6), round(quality, 4))
-    comparisons = []
-    for each in shelf.comparisons:
-        if all(pane.run in panes for pane in each.panes):
-            machine = describe_machine(runs[each.panes[0].run].device)
-            each = replace(each, panes=tuple(panes[pane.run] for pane in each.panes), machine=machine)
-        comparisons.append(each)
-    return tuple(comparisons), runs
+def medians(
+    shelf: RecordedRuns, load: Callable[[str], ModelPair], keys: Iterable[str], **changes: Any
+) -> dict[str, Run]:
+    """Record runs again in turn, several times, with changed settings. Returns those of median time by key."""
+    made: dict[str, list[Run]] = {key: [] for key in keys}
+    for _ in range(_REPETITIONS):
+        for key, runs in made.items():
+            runs.append(_again(shelf, load, key, **changes))
+    return {key: sorted(runs, key=lambda run: run.seconds)[len(runs) // 2] for key, runs in made.items()}
 
 
 def _trimmed(run: Run) -> Run:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz import __main__ as shell
-from specviz.analysis.recorded_runs import Comparison, RecordedPane, read_recorded_runs
+from specviz.analysis.recorded_runs import RACERS, read_recorded_runs
 from specviz.errors import EngineError, TraceError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
@@ -18,16 +18,8 @@ from specviz.tools import record as recording
 
 @pytest.fixture
 def _shelf(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny pair in place of any other; texts and race are short, and a comparison is of a pair that is not shipped."""
-    served, load, shelf = recording._serve, Run.load, read_recorded_runs()
-
-    def read(path: Path) -> Run:
-        return replace(load(path), pair="another") if path.stem == "drafter-only" else load(path)
-
-    other = Comparison("other", "Another pair", (RecordedPane("lossless"), RecordedPane("drafter-only")))
-    shelf = replace(shelf, comparisons=(*shelf.comparisons, other))
-    monkeypatch.setattr(Run, "load", read)
-    monkeypatch.setattr(recording, "read_recorded_runs", lambda: shelf)
+    """The tiny pair in place of any other; all texts are short."""
+    served = recording._serve
     monkeypatch.setattr(
         recording,
         "_serve",
@@ -41,7 +33,6 @@ def _shelf(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_records_all_of_them(
     pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comparison of a pair that SpecViz does not ship stays as it is."""
     folder, shelf = tmp_path / "runs", read_recorded_runs()
     folder.mkdir()
     (folder / "somebodys.jsonl").write_text("")
@@ -51,11 +42,10 @@ def test_the_command_records_all_of_them(
     assert (recorded.runs, recorded.lessons) == (shelf.runs, shelf.lessons)
     assert any(recorded.branches("token-rule").values())
     assert recorded.race == shelf.race
-    assert [each.key for each in recorded.comparisons] == [*(each.key for each in shelf.comparisons), "other"]
-    assert all(pane.seconds for each in recorded.comparisons[:-1] for pane in each.panes)
+    assert [each.key for each in recorded.comparisons] == [each.key for each in shelf.comparisons]
+    assert all(pane.seconds for each in recorded.comparisons for pane in each.panes)
     assert recorded.verifier_only_seconds_per_token > 0
-    monkeypatch.undo()
-    for key in shelf.keys - {"drafter-only"}:
+    for key in shelf.keys:
         former, run = shelf.load(key), recorded.load(key)
         assert run.pair == pair.key
         assert (run.prompt, run.seed, run.inspect) == (former.prompt, former.seed, former.inspect)
@@ -84,20 +74,21 @@ def test_runs_that_are_no_longer_recorded_go_from_the_projects_folder(
 
 
 @pytest.mark.usefixtures("_shelf")
-def test_the_race_has_the_runs_of_median_time(pair: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_race_has_the_runs_of_median_time(
+    pair: ModelPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And refuses two different texts."""
-    served, serve, shelf, spoilt = [], recording._serve, read_recorded_runs(), False
+    served, serve = [], recording._serve
 
     def keep(pair: ModelPair, request: Request) -> Run:
-        other = replace(request, prompt="Else") if spoilt and request.method == "speed" else request
+        other = replace(request, prompt="Else") if request.method == "speed" and request.prompt else request
         served.append(serve(pair, other))
         return served[-1]
 
     monkeypatch.setattr(recording, "_REPETITIONS", 3)
     monkeypatch.setattr(recording, "_serve", keep)
-    found = recording.record_race(shelf, pair, lambda _: None)
+    found = recording.medians(read_recorded_runs(), lambda _: pair, RACERS)
     for index, run in enumerate(found.values()):
-        assert run.seconds == sorted(each.seconds for each in served[index::3])[1]
-    spoilt = True
+        assert run.seconds == sorted(each.seconds for each in served[index::2])[1]
     with pytest.raises(EngineError):
-        recording.record_race(shelf, pair, lambda _: None)
+        recording.record(tmp_path / "runs")

@@ -34,24 +34,6 @@ class Row(NamedTuple):
     learned: list[int]
 
 
-class Batch(NamedTuple):
-    """One batch.
-
-    Attributes:
-        ids: the student's input ids [B, T].
-        shared: number of first tokens that are the same in all rows.
-        mask: bool [B, T − shared], the n trained positions.
-        p: the distributions to learn there, [n, N].
-        certain: bool [n], true where p is one token, learned at temperature 1.
-    """
-
-    ids: Tensor
-    shared: int
-    mask: Tensor
-    p: Tensor
-    certain: Tensor
-
-
 class Batches:
     """Batches of rows with the teacher's distributions over `kept` [N], the teacher's ids that the student knows.
 
@@ -84,8 +66,13 @@ class Batches:
                 self._batches.append((batch, shared))
             batch.append(row)
 
-    def take(self, number: int, temperature: float = 1.0) -> Batch:
-        """Batch `number`, with the teacher's distributions at a temperature."""
+    def take(self, number: int, temperature: float = 1.0) -> tuple[Tensor, int, Tensor, Tensor, Tensor]:
+        """Batch `number`, with the teacher's distributions at a temperature.
+
+        Returns:
+            The student's input ids [B, T]; the number of first tokens that all rows share; a bool mask [B, T − shared] of the n trained
+            positions; the distributions p [n, N] to learn there; and bool [n], true where p is one token, learned at temperature 1.
+        """
         rows, shared = self._batches[number]
         ids, learned = (
             pad_sequence([torch.tensor(each) for each in column], batch_first=True).to(self.device)
@@ -100,7 +87,7 @@ class Batches:
             free, p = p, torch.zeros(len(certain), len(self._kept), device=self.device)
             p[certain, labels[mask][certain]] = 1.0
             p[~certain] = free
-        return Batch(self._reads[ids], shared, mask, p, certain)
+        return self._reads[ids], shared, mask, p, certain
 
     @torch.no_grad()
     def _distributions(

@@ -1,6 +1,6 @@
 """Distillation of a drafter: the verifier writes texts, a student is trained on the verifier's distributions, the pair is measured.
 
-All files are in one directory. Each is written completely or not at all, so that an interrupted distillation can resume.
+All files are in one directory. Texts and checkpoints are written completely or not at all, so that an interrupted distillation can resume.
 """
 
 from __future__ import annotations
@@ -101,10 +101,9 @@ def distill(
         batches.add([Row([*ids], [FREE] * len(ids)) for ids, _ in texts])  # user turns are learned too
     student, figures = Training(settings, directory, student, batches).run(progress)
     progress(0.9, "Measuring the drafter")
-    partial, final = directory / "student.part", directory / "student"
-    weights = "Q4_1" if settings.four_bits else "Q8_0"
-    _store(student, vocabulary, weights, partial)
-    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(partial.resolve())))
+    folder, weights = directory / "student", "Q4_1" if settings.four_bits else "Q8_0"
+    _store(student, vocabulary, weights, folder)
+    spec = replace(find_pair(settings.verifier), drafter=AssetSource(str(folder.resolve())))
     report = {
         "verifier": find_pair(settings.verifier).verifier_name,
         "layers": () if settings.start else settings.layers,
@@ -119,10 +118,8 @@ def distill(
         "held_out": _acceptance_rates(load_pair(spec, device=device)),  # as users load it
         "held_out_prompts": len(held_out_prompts()),
     }
-    write_whole(partial / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    write_whole(partial / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
+    write_whole(folder / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_whole(folder / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
     progress(1.0, "The drafter is ready")
     return report
 
@@ -136,15 +133,13 @@ def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
     count = verifier.config.num_hidden_layers
     skipped = set(range(count)) - {layer % count for layer in layers}
     student = copy.deepcopy(skip_layers(verifier, skipped)).float().cpu()
-    embedding = student.get_input_embeddings().weight.detach()
-    if len(kept) < len(embedding):
-        head = student.get_output_embeddings()
-        student.set_input_embeddings(nn.Embedding.from_pretrained(embedding[kept], freeze=False))
-        small = nn.Linear(embedding.shape[1], len(kept), bias=head.bias is not None)
-        small.load_state_dict({name: value[kept] for name, value in head.state_dict().items()})
-        student.set_output_embeddings(small)
-        student.config.vocab_size = len(kept)
-        student.tie_weights()
+    embedding, head = student.get_input_embeddings().weight.detach(), student.get_output_embeddings()
+    student.set_input_embeddings(nn.Embedding.from_pretrained(embedding[kept], freeze=False))
+    small = nn.Linear(embedding.shape[1], len(kept), bias=head.bias is not None)
+    small.load_state_dict({name: value[kept] for name, value in head.state_dict().items()})
+    student.set_output_embeddings(small)
+    student.config.vocab_size = len(kept)
+    student.tie_weights()
     return student.requires_grad_(True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -42,19 +41,11 @@ _FILTERS: dict[str, Callable[..., str]] = {
 }
 
 
-class Templates:
-    """Templates of one folder. They have the filters that all reports share, and additional `filters`."""
-
-    def __init__(
-        self, folder: Path, filters: Mapping[str, Callable[..., Any]] = MappingProxyType({})
-    ) -> None:
-        # No autoescaping: the output is Markdown. Cells of tables are escaped by `cell`.
-        self._environment = Environment(
-            loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        self._environment.filters |= {**_FILTERS, **filters}
-
-    def render(self, name: str, **values: Any) -> str:
-        """Render a template. Consecutive blank lines become one."""
-        text = self._environment.get_template(name).render(**values)
-        return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+def render(path: Path, filters: Mapping[str, Any], /, **values: Any) -> str:
+    """Render a template with the filters that all reports share, and `filters`. Consecutive blank lines become one."""
+    # No autoescaping: the output is Markdown. Cells of tables are escaped by `cell`.
+    environment = Environment(
+        loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {**_FILTERS, **filters}
+    return re.sub(r"\n{3,}", "\n\n", environment.get_template(path.name).render(**values)).strip() + "\n"

@@ -19,7 +19,7 @@ from specviz.progress import Progress
 from specviz.tools.audit.engines import BUILT_IN, find_engine, is_installed, is_url
 from specviz.tools.audit.models import PROMPT, enumerate_law
 from specviz.tools.bench.contenders import Bed
-from specviz.tools.templates import Templates
+from specviz.tools.templates import render
 
 _SEEDS = 2**31
 
@@ -122,7 +122,7 @@ def title(name: str) -> str:
 def markdown(found: Sequence[Audited], options: AuditOptions, about: Mapping[str, str]) -> str:
     """The report."""
     values = {"found": found, "options": options, "about": about, "prompt": PROMPT, "level": LEVEL}
-    return Templates(Path(__file__).parent).render("report.md.j2", **values)
+    return render(Path(__file__).with_name("report.md.j2"), {}, **values)
 
 
 def to_json(found: Sequence[Audited], options: AuditOptions, about: Mapping[str, str]) -> str:

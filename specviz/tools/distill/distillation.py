@@ -44,7 +44,7 @@ from specviz.tools.distill.texts import (
 )
 from specviz.tools.distill.training import Training
 from specviz.tools.machine import describe_machine
-from specviz.tools.templates import Templates
+from specviz.tools.templates import render
 
 _FILE_BYTES = 9_000_000
 """Maximum size of a file of weights, in bytes. A Space accepts such files in a git push."""
@@ -119,7 +119,7 @@ def distill(
         "held_out_prompts": len(held_out_prompts()),
     }
     write_whole(folder / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    write_whole(folder / "README.md", Templates(_CARD.parent).render(_CARD.name, **report))
+    write_whole(folder / "README.md", render(_CARD, {}, **report))
     progress(1.0, "The drafter is ready")
     return report
 

@@ -15,7 +15,7 @@ from specviz.analysis.fit import LONGEST, Blocks, leviathan_speed_up
 from specviz.analysis.sweep.estimates import Floats, divided, estimate, resamples
 from specviz.analysis.sweep.results import Estimate
 from specviz.tools.fit.measuring import ALONE, Fit
-from specviz.tools.templates import NONE, Rows, Templates, cell, table
+from specviz.tools.templates import NONE, Rows, cell, render, table
 from specviz.wording import joined
 
 
@@ -219,9 +219,10 @@ def draft_lengths(at: AtTemperature) -> Rows:
 
 def markdown(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:
     """The report."""
-    templates = Templates(Path(__file__).parent, {"cell": cell, "spread": spread, "table": table})
+    filters = {"cell": cell, "spread": spread, "table": table}
     tables = {"overview": overview, "draft_lengths": draft_lengths}
-    return templates.render("report.md.j2", results=results, notes=notes, about=about, **tables)
+    path = Path(__file__).with_name("report.md.j2")
+    return render(path, filters, results=results, notes=notes, about=about, **tables)
 
 
 def to_json(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:

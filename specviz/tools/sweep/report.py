@@ -15,7 +15,7 @@ from specviz.analysis.sweep.items import kind_words
 from specviz.analysis.sweep.results import FIGURES, Estimate, Point, Results
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS
-from specviz.tools.templates import NONE, Templates
+from specviz.tools.templates import NONE, render
 from specviz.wording import joined
 
 _NAMED = "{title} (α\u00a0=\u00a0{alpha})"
@@ -28,8 +28,9 @@ _BESIDE = {
 def markdown(results: Results, pictures: Mapping[float, Path], command: str) -> str:
     """The report of a finished sweep that `command` made. `pictures` has each temperature's picture, by a path relative to the report."""
     has_kinds = len({item.kind for item in results.items}) > 1
-    return _TEMPLATES.render(
-        "results.md.j2",
+    return render(
+        Path(__file__).parent / "templates" / "results.md.j2",
+        _FILTERS,
         results=results,
         kinds=kind_words(results.items),
         source=Path(results.plan.prompts).name,  # no folder, since it may contain a person's name
@@ -110,17 +111,14 @@ def _gain(gain: Gain) -> list[str]:
     return [gain.title, *map(_number, shown)]
 
 
-_TEMPLATES = Templates(
-    Path(__file__).parent / "templates",
-    {
-        "named": lambda point: point.setting.named(_NAMED),
-        "share": share,
-        "cells": _cells,
-        "methods": _methods,
-        "number": _number,
-        "gain": _gain,
-    },
-)
+_FILTERS = {
+    "named": lambda point: point.setting.named(_NAMED),
+    "share": share,
+    "cells": _cells,
+    "methods": _methods,
+    "number": _number,
+    "gain": _gain,
+}
 
 
 # ---- pictures

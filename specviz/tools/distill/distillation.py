@@ -31,7 +31,6 @@ from specviz.models.registry import AssetSource, find_pair
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
-from specviz.tools.distill.batches import FREE, Batches, Row, skill_batches
 from specviz.tools.distill.prompts import held_out_prompts
 from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
@@ -42,7 +41,7 @@ from specviz.tools.distill.texts import (
     write_texts,
     written,
 )
-from specviz.tools.distill.training import Training
+from specviz.tools.distill.training import FREE, Batches, Row, Training, skill_batches
 from specviz.tools.machine import describe_machine
 from specviz.tools.templates import render
 

@@ -25,13 +25,20 @@ from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.progress import silent
 from specviz.schema.settings import Request
 from specviz.tools.distill import distillation, training
-from specviz.tools.distill.batches import Batches, hidden_states, logits, skill_batches
 from specviz.tools.distill.distillation import distill, make_student
 from specviz.tools.distill.prompts import held_out_prompts, made_prompts
 from specviz.tools.distill.settings import DistillationSettings
 from specviz.tools.distill.skills import training_examples
 from specviz.tools.distill.texts import Text, load_texts, save_texts, written
-from specviz.tools.distill.training import Training, loss_gradient, round_to_four_bits
+from specviz.tools.distill.training import (
+    Batches,
+    Training,
+    hidden_states,
+    logits,
+    loss_gradient,
+    round_to_four_bits,
+    skill_batches,
+)
 from tests.support.tiny import tiny_model, tiny_tokenizer
 
 SETTINGS = DistillationSettings(

@@ -169,7 +169,7 @@ def _write_texts(
     """Add distinct texts of the verifier, up to the tokens to train on. Reads the existing files and writes what is missing."""
     pair = load_pair(settings.verifier, device=device)
     folder.mkdir(exist_ok=True)
-    for index in itertools.count():
+    for index in itertools.count(len(texts)):  # other seeds than those of given texts
         if (count := written(texts)) >= settings.tokens:
             break
         words = f"The verifier writes: {count:,} of {settings.tokens:,} tokens"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -19,14 +19,11 @@ from specviz.core.backend import indicator
 from specviz.core.distributions import Distributions
 from specviz.core.expression.syntax import Level, Node, compared
 from specviz.core.sampling import Number, tensor
-from specviz.errors import RuleError
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Context = tuple[Distributions, Number, Tensor | None]
 """Distributions; the lenience, a number or [..., 1]; and the tokens [..., m] whose probabilities are asked for, None for all."""
 Compiled = Callable[[Context], Value]
-Check = Callable[[Node, list[Value], Value], None]
-"""Called after each operation with (node, values of its parts, its value)."""
 
 
 def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None], Tensor]:
@@ -154,7 +151,7 @@ def apply(name: str, *values: Value) -> Value:
 # ---- trees
 
 
-def compile_value(node: Node, check: Check | None = None) -> Compiled:
+def compile_value(node: Node) -> Compiled:
     """Compile any tree to a function that returns a number if all of it is settings, else a tensor. It computes every node once."""
     if node.name == "number":
         return lambda context: node.value
@@ -165,16 +162,13 @@ def compile_value(node: Node, check: Check | None = None) -> Compiled:
     if node.is_quantity:
         key = node.key
         return lambda context: context[0].quantity(*key)
-    parts = [(compile_value(part, check), part.level is Level.SETTING < node.level) for part in node.parts]
+    parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
 
     def compute(context: Context) -> Value:
         like = context[0]
         values = ((part(context), is_setting) for part, is_setting in parts)
         given = [as_tensor(value, like.q) if is_setting else value for value, is_setting in values]
-        found = apply(node.name, *given)
-        if check:
-            check(node, given, found)
-        return found
+        return apply(node.name, *given)
 
     return compute
 
@@ -183,38 +177,3 @@ def _probabilities(context: Context, of: str) -> Tensor:
     b, _, tokens = context
     values: Tensor = getattr(b, of)
     return values if tokens is None else values.gather(-1, tokens)
-
-
-# ---- whether a tree makes sense, tried before any model runs
-
-_LENIENCES = (-1.0, 0.0, 0.137, 0.5, 1.0, 2.0)
-_SENTENCES = {
-    "/": "This divides by zero, whatever the models say.",
-    "log": "There is no logarithm of this: it is negative, whatever the models say.",
-    "sqrt": "There is no square root of this: it is negative, whatever the models say.",
-}
-_NO_NUMBER = "This is no number, whatever the models say."
-
-
-def probe(rule: Node, text: str) -> None:
-    """Raises RuleError at the first part of a rule that is NaN, or divides by zero, for everything that is tried."""
-    b, lenience = _tried()
-
-    def check(node: Node, parts: list[Value], value: Value) -> None:
-        if node.is_truth:
-            return
-        by_zero = node.name == "/" and not as_tensor(parts[1], b.q).any()
-        if by_zero or bool(as_tensor(value, b.q).isnan().all()):
-            raise RuleError(_SENTENCES.get(node.name, _NO_NUMBER), text, node.position)
-
-    compile_value(rule, check)((b, lenience, None))
-
-
-@cache
-def _tried() -> tuple[Distributions, Tensor]:
-    """Eight pairs of distributions at each lenience: [leniences, 8, V], and the leniences [leniences, 8, 1]."""
-    generator = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(2, 8, 16, generator=generator, dtype=torch.float64)
-    lenience = torch.tensor(_LENIENCES, dtype=torch.float64)[:, None, None].expand(-1, 8, 1)
-    drafter, verifier = logits[:, None].expand(-1, len(_LENIENCES), -1, -1)
-    return Distributions(drafter, verifier, 0.7), lenience

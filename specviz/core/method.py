@@ -50,9 +50,9 @@ class Method:
       independently, the ratio is p(v) and the residual p without v; if it `shares_noise`, they use the same noise (`core.gumbel`).
 
     Attributes:
-        title: short, for tables and figures.
+        title: short, for tables and figures; by default the label up to its colon, or else the name.
         label: what it does, for lists to choose from; by default the title.
-        group: one of `methods.GROUPS`.
+        group: the heading it is listed under.
         formula: as shown; by default the expression or the ratio, typeset.
         offered_range: the leniences that a slider offers, from the strict end to the drafter's. Methods with no lenience offer equal ends.
         lenience_range: the valid leniences; by default those offered.
@@ -62,7 +62,7 @@ class Method:
     """
 
     name: str
-    title: str
+    title: str = ""
     label: str = ""
     group: str = OWN
     sentence: str = ""
@@ -85,8 +85,8 @@ class Method:
     greedy_drafts: bool = False
 
     def __post_init__(self) -> None:
-        if not self.label:
-            object.__setattr__(self, "label", self.title)
+        object.__setattr__(self, "title", self.title or self.label.partition(":")[0] or self.name)
+        object.__setattr__(self, "label", self.label or self.title)
         if self.test is not None and not self.formula:
             object.__setattr__(self, "formula", typeset(self.test))
         if self.lenience_range == (0.0, 0.0):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specviz.core.distributions import Distributions
-from specviz.core.expression.solve import Readings, at_lenience, value_of
+from specviz.core.expression.solve import Bound, Readings, at_lenience, solve_ratio, solve_test, value_of
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER
 from specviz.core.sampling import at
@@ -44,6 +44,17 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
     }
 
 
+@lru_cache(512)
+def critical_lenience(method: Method) -> Bound | None:
+    """(readings, score or coin) -> the smallest lenience at which that score passes the test, or that coin is below the ratio.
+
+    None without a tree, or where it cannot be solved for the lenience.
+    """
+    if method.ratio:
+        return solve_ratio(method.trees["ratio"], method.lenience_range)
+    return solve_test(method.trees["test"], method.lenience_range) if method.expression else None
+
+
 # ---- on the device
 
 
@@ -62,7 +73,7 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
             deferral = Target.of(method, b, method.default_lenience).deferral
             assert deferral is not None
             found["deferred", method.name] = deferral.deferred.squeeze(-1)
-        if method.critical_lenience and ("crossing", score) not in found:
+        if critical_lenience(method) and ("crossing", score) not in found:
             # The token is rejected once the threshold falls to this score.
             found["crossing", score] = _crossing(b, score[1], share, found[score])
     if own.deferral is not None and own.deferral.judges_tokens:
@@ -96,7 +107,7 @@ def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tens
 @lru_cache
 def _keys(own: Method) -> list[Any]:
     """The keys of what the trees of a method's alternatives read."""
-    solved = (method for method in alternatives(own) if method.critical_lenience)
+    solved = (method for method in alternatives(own) if critical_lenience(method))
     trees = (tree for method in solved for tree in method.trees.values())
     leaves = (node for tree in trees for node in tree.walk() if not node.parts)
     return list({_Q, _P} | {node.key for node in leaves if node.name not in ("number", "a")})
@@ -121,7 +132,7 @@ def what_if(
     """
     others = alternatives(own)
     found = [acceptance if method is own else _acceptance(method, read) for method in others]
-    return found, [_flips(method, read, coin) if method.solves else None for method in others]
+    return found, [_flips(method, read, coin) for method in others]
 
 
 def _acceptance(method: Method, read: Readings) -> float:
@@ -142,15 +153,17 @@ def _at_default(method: Method, tree: str) -> Callable[[Readings], float]:
     return value_of(at_lenience(method.trees[tree], method.default_lenience))
 
 
-def _flips(method: Method, read: Readings, coin: float) -> list[float]:
-    """The leniences at which a verdict changes.
+def _flips(method: Method, read: Readings, coin: float) -> list[float] | None:
+    """The leniences at which a verdict changes; None where they are unknown.
 
     Every verdict has one shape: accepted below the lenience `until`, rejected from `until` to `since`, accepted from `since` on.
     Either may lie outside the method's range. If `until` is not below `since`, nothing changes.
     """
-    critical, token_score = method.critical_lenience, _token_score(method)
-    if critical is None:
+    if not (method.drafts and method.verifies and method.has_lenience):
         return []
+    critical, token_score = critical_lenience(method), _token_score(method)
+    if critical is None:
+        return None
     if method.ratio:
         until, since = -math.inf, critical(read, coin)
     elif token_score:
@@ -175,12 +188,10 @@ def same_residual(method: Method, read: Readings, lenience: float) -> list[float
     judges_tokens = "trusted" in read
     if not method.has_lenience or not (judges_tokens or method.share):
         return None
-    if not judges_tokens or method.critical_lenience is None:
+    critical = critical_lenience(method)
+    if not judges_tokens or critical is None:
         return [lenience, lenience]
     low, high = method.lenience_range
-    ends = (
-        min(max(method.critical_lenience(read, end), low), high)
-        for end in (read["trusted"], read["untrusted"])
-    )
+    ends = (min(max(critical(read, end), low), high) for end in (read["trusted"], read["untrusted"]))
     most = sys.float_info.max  # a record holds no infinity
     return [min(max(end, -most), most) + 0.0 for end in ends]

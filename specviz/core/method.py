@@ -1,7 +1,7 @@
 """A method: its rule as an expression, and its name, formula and explanation.
 
-Knows no registry: the rows are in `methods`. The compiler of rules is imported on first use: reading names, ranges and
-formulas, as the page does at its start, does not import torch, which takes seconds.
+Knows no registry: the rows are in `methods`. Knows no tensor either: reading names, ranges and formulas, as the page does at its
+start, does not import torch, which takes seconds. `target` applies methods, `counterfactual` solves them for the lenience.
 """
 
 from __future__ import annotations
@@ -11,24 +11,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from specviz.core.expression.syntax import Node, compared, parse, parse_number, typeset
 from specviz.errors import RequestError, quoted
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from specviz.core.distributions import Distributions
-    from specviz.core.expression.solve import Bound
     from specviz.core.sampling import Number, SamplingParameters
-
-Rule: TypeAlias = "Callable[[Distributions, Number], tuple[Tensor, Tensor]]"
-"""A deferral test: (distributions, a) -> score, threshold. Trust where score >= threshold.
-
-The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
-Ratio: TypeAlias = "Callable[[Distributions, Number, Tensor | None], Tensor]"
-"""(distributions, a, tokens [..., m]) -> a number for each of these tokens [..., m]; for all [..., V] if tokens is None."""
 
 LOSSLESS = "speed"
 """Speculative decoding, the method that others are compared with."""
@@ -42,8 +31,8 @@ class Method:
 
     Unless it runs one model alone, it has one of these, mostly written in the language of `core.expression`:
 
-    - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test as
-      a `Rule`, for what the language cannot express.
+    - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test in
+      Python, for what the language cannot express: (`Distributions`, lenience) -> score, threshold; trust where score >= threshold.
     - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
       depend on the rejected token, and is 1 by default.
     - `matches`: the token written is always the verifier's own draw, and v is accepted if it is that token. If the models draw
@@ -70,7 +59,7 @@ class Method:
     expression: str = ""
     ratio: str = ""
     share: str = ""
-    function: Rule | None = None
+    function: Callable[[Any, Any], tuple[Any, Any]] | None = None
     lenience_range: tuple[float, float] = (0.0, 0.0)
     offered_range: tuple[float, float] = (0.0, 0.0)
     default_lenience: float = 0.0
@@ -87,85 +76,33 @@ class Method:
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or self.label.partition(":")[0] or self.name)
         object.__setattr__(self, "label", self.label or self.title)
-        if self.test is not None and not self.formula:
-            object.__setattr__(self, "formula", typeset(self.test))
+        if self.expression and not self.formula:
+            object.__setattr__(self, "formula", typeset(self.trees["test"]))
         if self.lenience_range == (0.0, 0.0):
             object.__setattr__(self, "lenience_range", self.offered_range)
         if self.ratio and not self.formula:
             object.__setattr__(self, "formula", f"accept with min(1, {typeset(self.trees['ratio'])})")
 
     @cached_property
-    def test(self) -> Node | None:
-        """The expression's tree; None without one."""
-        return parse(self.expression) if self.expression else None
-
-    @cached_property
     def trees(self) -> dict[str, Node]:
         """The trees by name: "test" and, if it is a single comparison, its "score" and "threshold"; "ratio" and "share"."""
         texts = {"ratio": self.ratio, "share": self.share}
         found = {name: parse_number(text) for name, text in texts.items() if text}
-        if self.test is not None:
-            found["test"] = self.test
-            found |= zip(("score", "threshold"), compared(self.test) or (), strict=False)
+        if self.expression:
+            found["test"] = parse(self.expression)
+            found |= zip(("score", "threshold"), compared(found["test"]) or (), strict=False)
         return found
-
-    @cached_property
-    def rule(self) -> Rule | None:
-        """The deferral test; None without one."""
-        if self.function is None and self.test is None:
-            return None  # before the import, which brings torch
-        from specviz.core.expression.tensors import compile_rule, finite_rule
-
-        if self.function is not None:
-            return finite_rule(self.function)
-        return None if self.test is None else compile_rule(self.test)
-
-    @cached_property
-    def ratio_of(self) -> Ratio | None:
-        """The acceptance ratio, not yet clamped to 1; 0 where it is NaN, as for p = q = 0. None without a ratio."""
-        if not self.ratio:
-            return None
-        compute = self._compiled("ratio")
-        return lambda b, a, tokens: compute(b, a, tokens).nan_to_num(0.0, math.inf, -math.inf)
-
-    @cached_property
-    def share_of(self) -> Ratio | None:
-        """The factor of p in the residual of each rejected token; None where it is 1."""
-        return self._compiled("share") if self.share else None
-
-    def _compiled(self, name: str) -> Ratio:
-        from specviz.core.expression.tensors import compile_number
-
-        return compile_number(self.trees[name])
-
-    @cached_property
-    def critical_lenience(self) -> Bound | None:
-        """(readings, score or coin) -> the smallest lenience at which that score passes the test, or that coin is below the ratio.
-
-        None without a tree, or where it cannot be solved for the lenience.
-        """
-        from specviz.core.expression.solve import solve_ratio, solve_test
-
-        if self.ratio:
-            return solve_ratio(self.trees["ratio"], self.lenience_range)
-        return solve_test(self.test, self.lenience_range) if self.test else None
 
     @property
     def score_label(self) -> str | None:
         """The greater side of the test; the whole test if it is no single comparison; None without a test."""
-        shown = self.trees.get("score", self.test)
+        shown = self.trees.get("score", self.trees.get("test"))
         return typeset(shown) if shown else None
 
     @property
     def threshold_label(self) -> str | None:
         """The lesser side of the test; None unless it is a single comparison."""
         return typeset(self.trees["threshold"]) if "threshold" in self.trees else None
-
-    @property
-    def solves(self) -> bool:
-        """Whether critical leniences are known."""
-        alone = not (self.drafts and self.verifies)
-        return alone or not self.has_lenience or self.critical_lenience is not None
 
     @property
     def has_rule(self) -> bool:

@@ -312,6 +312,6 @@ def register_method(method: Method) -> Method:
     low, high = method.offered_range
     if not low <= method.default_lenience <= high:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
-    _ = method.rule, method.ratio_of, method.share_of  # compiled now, to raise their errors
+    _ = method.trees  # parsed now, to raise their errors
     _METHODS[method.name] = method
     return method

@@ -19,9 +19,23 @@ from specviz.core.compiled import backend_for
 from specviz.core.distributions import Distributions, Positions
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
+from specviz.core.expression.tensors import Numbers, Rule, compile_number, compile_rule, finite_rule
 from specviz.core.method import LOSSLESS, Method
 from specviz.core.methods import METHODS
 from specviz.core.sampling import Number, SamplingParameters, at, column, steps
+
+
+@lru_cache(512)
+def rule_of(method: Method) -> Rule | None:
+    """The deferral test of a method; None without one."""
+    if method.function is not None:
+        return finite_rule(method.function)
+    return compile_rule(method.trees["test"]) if method.expression else None
+
+
+@lru_cache(512)
+def _compiled(method: Method, name: str) -> Numbers:
+    return compile_number(method.trees[name])
 
 
 @dataclass(frozen=True)
@@ -78,9 +92,10 @@ class Target:
     @staticmethod
     def of(method: Method, distributions: Distributions, lenience: Number) -> Target:
         """Apply a method to distributions [..., V]; `lenience` is a number or a tensor [...]."""
-        if method.rule is None:
+        rule = rule_of(method)
+        if rule is None:
             return Target(method, distributions, lenience)
-        score, threshold = method.rule(distributions, column(lenience))
+        score, threshold = rule(distributions, column(lenience))
         threshold = threshold.expand(*score.shape[:-1], 1)
         if score.shape[-1] == 1:
             deferred = indicator(torch.lt, score, threshold)
@@ -109,8 +124,7 @@ class Target:
 
     def _by_ratio(self, tokens: Tensor | None) -> Tensor:
         """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V], under a method with a ratio: the ratio, within 0 to 1."""
-        assert self.method.ratio_of is not None
-        return self.method.ratio_of(self.distributions, column(self.lenience), tokens).clamp(0, 1)
+        return self._numbers("ratio", tokens).nan_to_num(0.0).clamp(0, 1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) of `tokens` [..., m] alone."""
@@ -135,7 +149,7 @@ class Target:
 
     def _resampled(self, q: Tensor, p: Tensor) -> Tensor:
         """The mass that all rejections together emit at some tokens [..., m], given q and p of these tokens."""
-        if self.method.share_of is None:
+        if not self.method.share:
             return self._rejected_per_residual * (p - q).clamp_min(0)
         shares, weighted, rates = self._residuals
         first = _first_above(shares, q, p)
@@ -165,7 +179,7 @@ class Target:
         Returns:
             The shares, ascending, float64 [..., n]; suffix sums of share·rate and of rate, ending in 0: float64 [..., n + 1].
         """
-        q, p, shares = self.distributions.q, self.distributions.p, self._share(None)
+        q, p, shares = self.distributions.q, self.distributions.p, self._numbers("share", None)
         rejected = (q - self._accepted).clamp_min_(0)
         # Most tokens are never rejected. Finding the others on a GPU would make the host wait.
         if rejected.is_cpu:
@@ -183,10 +197,9 @@ class Target:
         rate = torch.where((rejected > 0) & (mass > 0), rejected / mass, 0.0)
         return shares, _sums_from(shares * rate), _sums_from(rate)
 
-    def _share(self, rejected: Tensor | None) -> Tensor:
-        """The factor of p in the residual of each rejected token [..., m]."""
-        assert self.method.share_of is not None
-        return self.method.share_of(self.distributions, column(self.lenience), rejected)
+    def _numbers(self, name: str, tokens: Tensor | None) -> Tensor:
+        """The method's "ratio" or "share" of `tokens` [..., m], or of the whole vocabulary [..., V]."""
+        return _compiled(self.method, name)(self.distributions, column(self.lenience), tokens)
 
     # ---- the residual
 
@@ -195,9 +208,9 @@ class Target:
         q, p = self.distributions.q, self.distributions.p
         if self.deferral is not None:
             return mixture(q, p, *self.deferral)
-        return (
-            p if self.method.share_of is None or rejected is None else p * self._share(rejected.unsqueeze(-1))
-        )
+        if not self.method.share or rejected is None:
+            return p
+        return p * self._numbers("share", rejected.unsqueeze(-1))
 
     def residual(self, rejected: Tensor | None = None) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
@@ -214,7 +227,7 @@ class Target:
                 mass = self._coupling.instead(rejected).to(q.dtype)
             else:
                 mass = p.scatter(-1, rejected.unsqueeze(-1), 0.0)
-        elif rejected is None and self.method.share_of is not None:
+        elif rejected is None and self.method.share:
             mass = self._resampled(q, p)
         else:
             mass = (self._mixture(rejected) - q).clamp_min_(0)

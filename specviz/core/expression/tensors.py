@@ -24,10 +24,16 @@ Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Context = tuple[Distributions, Number, Tensor | None]
 """Distributions; the lenience, a number or [..., 1]; and the tokens [..., m] whose probabilities are asked for, None for all."""
 Compiled = Callable[[Context], Value]
+Rule = Callable[[Distributions, Number], tuple[Tensor, Tensor]]
+"""A deferral test: (distributions, lenience) -> score, threshold. Trust where score >= threshold.
+
+The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
+Numbers = Callable[[Distributions, Number, Tensor | None], Tensor]
+"""(distributions, lenience, tokens [..., m]) -> a number for each of these tokens [..., m]; for all [..., V] if tokens is None."""
 
 
-def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None], Tensor]:
-    """Compile a tree that is a number to a function: (distributions, lenience, tokens) -> [..., V], or [..., m] of `tokens` alone."""
+def compile_number(node: Node) -> Numbers:
+    """Compile a tree that is a number."""
     compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
@@ -37,11 +43,11 @@ def compile_number(node: Node) -> Callable[[Distributions, Number, Tensor | None
     return number
 
 
-def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, Tensor]]:
-    """Compile a tree that is a truth to a function: (distributions, lenience) -> score, threshold. Trusted where score >= threshold.
+def compile_rule(node: Node) -> Rule:
+    """Compile a tree that is a truth.
 
-    The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged. For a single comparison they
-    are its two sides; else the score is 1 where the rule holds and 0 elsewhere, and the threshold is 0.5.
+    Score and threshold are the two sides of a single comparison; else the score is 1 where the rule holds and 0 elsewhere, and the
+    threshold is 0.5.
     """
     sides = compared(node)
     greater, lesser = map(compile_value, sides) if sides else (compile_value(node), lambda _: 0.5)
@@ -56,7 +62,7 @@ def compile_rule(node: Node) -> Callable[[Distributions, Number], tuple[Tensor, 
     return rule
 
 
-def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Any:
+def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Rule:
     """A rule that is a Python function, with finite tensors as results."""
 
     def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:

@@ -117,17 +117,15 @@ def test_no_rule_takes_more_than_its_share() -> None:
     logits = torch.randn(2, 1, size)
     for rule in hostile_rules(200):
         try:
-            method = get_method(OWN_RULE, rule)
+            test = get_method(OWN_RULE, rule).trees["test"]
         except RuleError as error:
             refused += 0 <= error.position <= MAX_CHARACTERS
             continue
-        assert method.test is not None
-        assert method.rule is not None
-        assert method.test.work <= MAX_WORK
+        assert test.work <= MAX_WORK
         b = Distributions(logits[0], logits[1], 0.7)
         _ = b.q, b.p, b.q1, b.p1
         with _Passes(size) as passes:
-            score, threshold = method.rule(b, 0.3)
+            score, threshold = compile_rule(test)(b, 0.3)
             assert not threshold.isnan().any()
         assert passes.count <= 4 * MAX_WORK, rule
         assert score.shape[-1] in (1, size)

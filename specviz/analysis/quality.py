@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from specviz.core.compiled import backend_for
+from specviz.core.backend import backend_for
 from specviz.core.methods import get_method
 from specviz.core.sampling import SamplingParameters, at, bounded, distribution
 from specviz.core.target import target_under

@@ -1,15 +1,22 @@
 """A backend: the operations over the vocabulary that decoding needs: softmax, draws, largest values and sums.
 
-`Backend` defines them in torch, on any device and in any precision; `compiled` does the same faster in float32 on a CPU. A pair's
-backend is chosen when it is first used. Every row's result depends on that row alone (laws 2 and 3). Knows no method and no model.
+`Backend` defines them in torch, on any device and in any precision; `CompiledBackend` does the same faster in float32 on a CPU. Every
+row's result depends on that row alone (laws 2 and 3). numba is imported on the first call of `compiled_backend`. Knows no method and
+no model.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+log = logging.getLogger(__name__)
 
 _BLOCK = 512
 """Block size of the two-level cumulative sum used to draw a token on a GPU."""
@@ -17,8 +24,6 @@ _BLOCK = 512
 
 class Backend:
     """Passes over rows of a vocabulary, [..., V] each, in torch."""
-
-    # ---- softmax
 
     def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
         """Probabilities of logits at a temperature, a number or [...]; one-hot at the first argmax where that is 0.
@@ -36,8 +41,6 @@ class Backend:
         # A GPU multiplies by the reciprocal of a plain number, which rounds unlike division by a row's own (law 3).
         divisor = torch.full((), temperature, dtype=logits.dtype, device=logits.device)
         return torch.softmax(logits / divisor, dim=-1)
-
-    # ---- draw
 
     def draw(self, weights: Tensor, uniform: Tensor) -> Tensor:
         """Inverse-CDF draws [...], int64: the first token whose cumulative weight exceeds `uniform` times the total weight.
@@ -58,8 +61,6 @@ class Backend:
         residual = (weights - q).clamp_min_(0)
         return self.draw(residual + weights * (total(residual) <= 0), uniform)
 
-    # ---- the largest values
-
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` largest positive values of each row, descending, and their tokens: [..., count] each.
 
@@ -67,8 +68,6 @@ class Backend:
         """
         top = values.topk(count, dim=-1)
         return top.values, top.indices
-
-    # ---- sums
 
     def total(self, values: Tensor) -> Tensor:
         """The sum of each row, [..., 1]."""
@@ -132,3 +131,88 @@ def draw_in_two_steps(weights: Tensor, uniform: Tensor) -> Tensor:
     inside = blocks.gather(-2, index).squeeze(-2).double().cumsum(-1)
     found = block * _BLOCK + _first_beyond(inside, threshold - before)
     return found.squeeze(-1).clamp_max(size - 1)
+
+
+# ---- compiled
+
+
+@cache
+def compiled_backend() -> Backend | None:
+    """The compiled backend; None where numba is missing, broken or disabled, with a warning. The first call compiles or loads the loops."""
+    try:
+        from specviz.core import loops
+    except Exception as error:
+        log.warning("numba cannot be used (%s): rounds take a millisecond or two more on a CPU", error)
+        return None
+    return CompiledBackend(loops)
+
+
+def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
+    """The backend for models on a device whose logits have these dtypes; half precision is computed in float32."""
+    if device.type != "cpu" or torch.float64 in dtypes:
+        return TORCH
+    return compiled_backend() or TORCH
+
+
+class CompiledBackend(Backend):
+    """`Backend` for float32 on a CPU, equal up to rounding: sums are in float64, those of softmax first in float32 lanes.
+
+    TypeError where tensors are not float32 or not on a CPU.
+    """
+
+    def __init__(self, loops: Any) -> None:
+        """`loops` is the module of that name."""
+        self._loops = loops
+
+    def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
+        """See `Backend.softmax`."""
+        if out is None or not out.is_contiguous():
+            out = torch.empty(logits.shape)
+        self._loops.softmax(_rows(logits), _numbers(temperature, logits.shape[:-1]), _rows(out))
+        return out
+
+    def draw(self, weights: Tensor, uniform: Tensor) -> Tensor:
+        """See `Backend.draw`."""
+        return _drawn(self._loops.draw, uniform, weights)
+
+    def draw_residual(self, weights: Tensor, q: Tensor, uniform: Tensor) -> Tensor:
+        """See `Backend.draw_residual`."""
+        return _drawn(self._loops.draw_residual, uniform, weights, q)
+
+    def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """See `Backend.leading`; equal values are in the order of their tokens."""
+        shape = (*values.shape[:-1], count)
+        most, tokens = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        self._loops.leading(_rows(values), most.reshape(-1, count), tokens.reshape(-1, count))
+        return torch.from_numpy(most), torch.from_numpy(tokens)
+
+    def total(self, values: Tensor) -> Tensor:
+        """See `Backend.total`."""
+        out = np.empty((*values.shape[:-1], 1), np.float32)
+        self._loops.total(_rows(values), out.reshape(-1))
+        return torch.from_numpy(out)
+
+    def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
+        """See `Backend.mass_below`."""
+        out = np.empty(threshold.shape, np.float32)
+        limits = _numbers(threshold, threshold.shape)
+        self._loops.mass_below(_rows(score), limits, _rows(weights), out.reshape(-1))
+        return torch.from_numpy(out)
+
+
+def _drawn(loop: Any, uniform: Tensor, *weights: Tensor) -> Tensor:
+    tokens = np.empty(weights[0].shape[:-1], np.int64)
+    loop(*map(_rows, weights), _numbers(uniform, tokens.shape), tokens.reshape(-1))
+    return torch.from_numpy(tokens)
+
+
+def _rows(values: Tensor) -> np.ndarray:
+    """The rows [n, V] of `values` [..., V], without a copy if they are contiguous."""
+    return np.ascontiguousarray(values.numpy().reshape(-1, values.shape[-1]))
+
+
+def _numbers(setting: float | Tensor, lead: tuple[int, ...]) -> np.ndarray:
+    """A number, or a tensor that broadcasts to [*lead], as one number per row: float64 [n]."""
+    each = np.empty(lead)
+    each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
+    return each.reshape(-1)

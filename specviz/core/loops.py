@@ -1,6 +1,6 @@
 """Compiled loops over a vocabulary: softmax, draws, sums, the largest values of float32 rows. They know no method.
 
-Importing this module compiles them, or reads them from the cache. `compiled` is the only caller from Python; drafting calls `sample`
+Importing this module compiles them, or reads them from the cache. `backend` is the only caller from Python; drafting calls `sample`
 and `spread` from compiled code, with addresses. Sums are taken in float64, those of softmax first in BLOCK float32 lanes. Their order
 depends only on the row's length, so that a row gets the same bits whatever is computed beside it (laws 2 and 3).
 """

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import gumbel
-from specviz.core.backend import indicator, mixture, total
-from specviz.core.compiled import backend_for
+from specviz.core.backend import backend_for, indicator, mixture, total
 from specviz.core.distributions import Distributions, Positions
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specviz import environment
 from specviz.compat.transformers import quiet_transformers
-from specviz.core.compiled import compiled_backend
+from specviz.core.backend import compiled_backend
 from specviz.environment import ACTIVATIONS
 from specviz.errors import PairError
 from specviz.models import hub, smollm2

@@ -48,7 +48,7 @@ class ModelPair:
     @cached_property
     def backend(self) -> Backend:
         """The backend of operations over the vocabulary, chosen at first use by the models' device and dtypes."""
-        from specviz.core.compiled import backend_for  # brings torch
+        from specviz.core.backend import backend_for  # brings torch
 
         return backend_for(self.device, self.drafter_model.dtype, self.verifier_model.dtype)
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from specviz.core import loops
-from specviz.core.backend import TORCH, Backend
-from specviz.core.compiled import backend_for, compiled_backend
+from specviz.core.backend import TORCH, Backend, backend_for, compiled_backend
 
 VOCABULARIES = (7, 512, 1300)
 """Less than a block, a whole one, several and a rest."""
@@ -172,8 +171,9 @@ def test_a_pairs_backend_follows_device_and_precision() -> None:
 def test_without_numba_torch_serves_and_a_sentence_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr("specviz.core.compiled.compiled_backend", compiled_backend.__wrapped__)
+    monkeypatch.delattr("specviz.core.loops")
+    monkeypatch.setitem(sys.modules, "specviz.core.loops", None)
+    monkeypatch.setattr("specviz.core.backend.compiled_backend", compiled_backend.__wrapped__)
     with caplog.at_level(logging.WARNING):
         assert backend_for(torch.device("cpu"), torch.float32) is TORCH
     assert "numba cannot be used" in caplog.text

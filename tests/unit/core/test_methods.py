@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.core.backend import TORCH, Backend
-from specviz.core.compiled import compiled_backend
+from specviz.core.backend import TORCH, Backend, compiled_backend
 from specviz.core.distributions import Distributions
 from specviz.core.method import Method
 from specviz.core.methods import METHODS, PAPER, get_method

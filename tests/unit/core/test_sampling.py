@@ -4,8 +4,7 @@ import pytest
 import torch
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from specviz.core.backend import TORCH, Backend, draw_in_two_steps, total
-from specviz.core.compiled import compiled_backend
+from specviz.core.backend import TORCH, Backend, compiled_backend, draw_in_two_steps, total
 from specviz.core.reference import generate, inverse_cdf
 from specviz.core.sampling import distribution, uniforms
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.core.compiled import backend_for
+from specviz.core.backend import backend_for
 from specviz.core.sampling import confidence, distribution
 from specviz.runtime.runner import Drafting, Runner
 from tests.support.checkpoints import fused, published

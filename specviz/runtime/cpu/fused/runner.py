@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.core.compiled import compiled_backend
+from specviz.core.backend import compiled_backend
 from specviz.runtime.cpu.fused import functions
 from specviz.runtime.cpu.fused.cache import FusedCache
 from specviz.runtime.cpu.fused.decoder import Decoder

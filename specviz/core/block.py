@@ -26,24 +26,20 @@ def kept(q: Tensor, p: Tensor, tokens: Tensor, uniforms: Tensor) -> Tensor:
 
 def acceptance(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
     """Acceptance probability [..., K] of each prefix of the block: the paper's h. Arguments as in `kept`."""
-    weights = _weights(q, p, tokens)
-    mass = _residuals(weights, q, p).sum(-1)
+    weights = prefix_weights(q, p, tokens)
+    mass = residuals(weights, q, p).sum(-1)
     whole = mass + 1 - weights[..., :-1]
     # 0/0 where p is q and the weight 1: the next draft token is surely accepted, and so is this prefix.
     inner = torch.where(whole > 0, mass / whole, 1.0)
     return torch.cat([inner[..., 1:], weights[..., -1:]], -1)
 
 
-def residuals(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
-    """Residuals [..., K, V], not normalised: the next token is drawn from the i-th if exactly i are kept. Arguments as in `kept`."""
-    return _residuals(_weights(q, p, tokens), q, p)
-
-
-def _residuals(weights: Tensor, q: Tensor, p: Tensor) -> Tensor:
+def residuals(weights: Tensor, q: Tensor, p: Tensor) -> Tensor:
+    """Residuals [..., K, V], not normalised, from the prefixes' weights: the next token is drawn from the i-th if exactly i are kept."""
     return (weights[..., :-1, None] * p).sub_(q).clamp_min_(0)
 
 
-def _weights(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
+def prefix_weights(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
     """The paper's p of each prefix of the block, [..., K + 1]: 1, then at each token the last one times p/q, at most 1."""
     ratios = (at(p, tokens) / at(q, tokens)).unbind(-1)
     found = [torch.ones_like(ratios[0])]

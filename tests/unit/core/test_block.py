@@ -68,7 +68,7 @@ def test_what_is_written_has_the_verifiers_distribution(
             continue
         ratios = (p / q).gather(-1, tokens[:, None])[:, 0].clamp_max(1)
         kept_by_tokens += drawn * ratios.cumprod(0).sum().item()
-        left = block.residuals(q, p, tokens)
+        left = block.residuals(block.prefix_weights(q, p, tokens), q, p)
         for count, share in enumerate(outcomes(block.acceptance(q, p, tokens))):
             kept += drawn * share * count
             if count == length:

@@ -61,15 +61,6 @@ def _fill(row: Array, value: Any) -> None:
 
 
 @_helper
-def _most(values: Array) -> Any:
-    """The largest of a few values, ignoring NaN."""
-    found = _f4(-np.inf)
-    for value in values:
-        found = np.fmax(value, found)
-    return found
-
-
-@_helper
 def _largest(row: Array) -> Any:
     """The largest value, ignoring NaN."""
     lanes = np.empty(BLOCK, _f4)
@@ -78,7 +69,10 @@ def _largest(row: Array) -> Any:
         block = row[start : start + BLOCK]
         for j in range(block.size):
             lanes[j] = np.fmax(block[j], lanes[j])  # a conditional expression would not become vector code
-    return _most(lanes)
+    found = _f4(-np.inf)
+    for lane in lanes:
+        found = np.fmax(lane, found)
+    return found
 
 
 @_helper

@@ -24,8 +24,6 @@ MAX_DEPTH = 16
 """How deep parentheses, functions, `not` and signs may nest."""
 MAX_WORK = 48
 """The greatest `Node.work` of a rule: about the number of passes over the vocabulary."""
-_SMALL_PER_PASS = 8
-"""This many operations on one number per position cost about as much as one pass over the vocabulary."""
 MAX_NUMBER = 1e6
 MAX_TOP = 100
 
@@ -122,25 +120,20 @@ class Node:
         return {"name": self.name} | value | {name: each for name, each in fields.items() if each}
 
     def walk(self) -> Iterator[Node]:
-        """All its parts, and itself, innermost first."""
-        found, ahead = list[Node](), [self]
-        while ahead:
-            found.append(node := ahead.pop())
-            ahead += node.parts
-        return reversed(found)
+        """All its parts, and itself."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
 
     @property
     def work(self) -> int:
         """Its cost at a position, in passes over the vocabulary. A quantity counts once, however often it occurs."""
         quantities = {each.key for each in self.walk() if each.is_quantity}
-        own, small = sum(_COSTS.get(name, 0) for name, _, _ in quantities), 0
+        passes = sum(_COSTS.get(name, 0) for name, _, _ in quantities)
         for each in self.walk():
-            operations = max(1, len(each.parts) - 1) if each.parts else 0
-            if each.level is Level.TOKEN:
-                own += _SLOW.get(each.name, 1) * operations
-            else:
-                small += operations
-        return own + small // _SMALL_PER_PASS
+            if each.parts and each.level is Level.TOKEN:
+                passes += _SLOW.get(each.name, 1) * max(1, len(each.parts) - 1)
+        return passes
 
 
 def parse(text: str) -> Node:
@@ -152,24 +145,17 @@ def parse(text: str) -> Node:
     if not isinstance(text, str) or not text.strip():
         raise RuleError("A rule is empty: write a comparison such as p1(v) >= (1 - a) * max p1.", "", 0)
     if len(text) > MAX_CHARACTERS:
-        raise RuleError(
-            f"A rule may have {MAX_CHARACTERS} characters; this one has {len(text)}.",
-            text[:MAX_CHARACTERS],
-            MAX_CHARACTERS,
-        )
+        sentence = f"A rule may have {MAX_CHARACTERS} characters; this one has {len(text)}."
+        raise RuleError(sentence, text[:MAX_CHARACTERS], MAX_CHARACTERS)
     rule = _Parser(text).rule()
     if not rule.is_truth:
-        raise RuleError(
-            "A rule says when a token is trusted: it must be a comparison, such as p1(v) >= 0.1.",
-            text,
-            rule.position,
-        )
+        sentence = "A rule says when a token is trusted: it must be a comparison, such as p1(v) >= 0.1."
+        raise RuleError(sentence, text, rule.position)
     if rule.work > MAX_WORK:
-        raise RuleError(
-            f"This rule computes too much: {rule.work} passes over the vocabulary, where {MAX_WORK} may be.",
-            text,
-            rule.position,
+        sentence = (
+            f"This rule computes too much: {rule.work} passes over the vocabulary, where {MAX_WORK} may be."
         )
+        raise RuleError(sentence, text, rule.position)
     return rule
 
 

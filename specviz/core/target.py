@@ -202,32 +202,25 @@ class Target:
 
     # ---- the residual
 
-    def _mixture(self, rejected: Tensor | None) -> Tensor:
+    def _mixture(self, rejected: Tensor) -> Tensor:
         """The weights w [..., V] such that max(0, w - q) is the residual of `rejected` [...]."""
         q, p = self.distributions.q, self.distributions.p
         if self.deferral is not None:
             return mixture(q, p, *self.deferral)
-        if not self.method.share or rejected is None:
-            return p
-        return p * self._numbers("share", rejected.unsqueeze(-1))
+        return p * self._numbers("share", rejected.unsqueeze(-1)) if self.method.share else p
 
-    def residual(self, rejected: Tensor | None = None) -> Tensor:
+    def residual(self, rejected: Tensor) -> Tensor:
         """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
 
-        Without `rejected` (required if the method `matches`), the average over all rejections, which differ only if the method has a share.
         For a method that runs one model alone, that model's distribution.
         """
         if not (self.method.drafts and self.method.verifies):
             return self.pi()
-        q, p = self.distributions.q, self.distributions.p
-        if self.method.matches:
-            assert rejected is not None
-            if self.method.shares_noise:
-                mass = self._coupling.instead(rejected).to(q.dtype)
-            else:
-                mass = p.scatter(-1, rejected.unsqueeze(-1), 0.0)
-        elif rejected is None and self.method.share:
-            mass = self._resampled(q, p)
+        q = self.distributions.q
+        if self.method.shares_noise:
+            mass = self._coupling.instead(rejected).to(q.dtype)
+        elif self.method.matches:
+            mass = self.distributions.p.scatter(-1, rejected.unsqueeze(-1), 0.0)
         else:
             mass = (self._mixture(rejected) - q).clamp_min_(0)
         whole = total(mass)

@@ -37,8 +37,10 @@ def ruled(
     target = Target.of(get_method(method, rule), Distributions(drafter, verifier, temperature), lenience)
     q, p, pi = target.distributions.q, target.distributions.p, target.pi()
     acceptance = torch.stack([target.acceptance(torch.tensor(word)) for word in range(len(WORDS))])
-    rate = (q * acceptance).sum()
-    numbers = {"q": q, "p": p, "acceptance": acceptance, "residual": target.residual(), "target": pi}
+    rate, after = (q * acceptance).sum(), [target.residual(torch.tensor(word)) for word in range(len(WORDS))]
+    mean = (q * (1 - acceptance)) @ torch.stack(after) / (1 - rate).clamp_min(1e-300)
+    residual = mean if target.method.share else after[0]
+    numbers = {"q": q, "p": p, "acceptance": acceptance, "residual": residual, "target": pi}
     figures = {"rate": rate, "rejection": 1 - rate, "tv_p": TORCH.excess(pi, p), "tv_q": TORCH.excess(pi, q)}
     return target, {name: value.reshape(-1).tolist() for name, value in (numbers | figures).items()}
 

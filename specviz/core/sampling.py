@@ -85,11 +85,14 @@ def column(setting: Number) -> Number:
     return setting.unsqueeze(-1) if isinstance(setting, Tensor) else setting
 
 
-def tensor(setting: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A setting as a tensor. Rounded only here, so that one number for all rows gives the same bits as one per row."""
+def tensor(setting: Number, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A setting as a tensor on the device of `like`, with its dtype or another one.
+
+    Rounded only here, so that one number for all rows gives the same bits as one per row.
+    """
     if isinstance(setting, Tensor):
-        return setting if (setting.device, setting.dtype) == (device, dtype) else setting.to(device, dtype)
-    return _constant(setting, device, dtype)
+        return setting.to(like.device, dtype or like.dtype)
+    return _constant(setting, like.device, dtype or like.dtype)
 
 
 @lru_cache(1024)
@@ -134,7 +137,7 @@ def distribution(
     if isinstance(top_k, Tensor) or isinstance(top_p, Tensor) or top_k > 0 or top_p < 1:
         probabilities = _truncate(probabilities, top_k, top_p)
     if isinstance(min_p, Tensor) or min_p > 0:
-        share = tensor(min_p, logits.device, logits.dtype).unsqueeze(-1)
+        share = tensor(min_p, logits).unsqueeze(-1)
         kept = torch.where(probabilities >= share * probabilities.amax(-1, keepdim=True), probabilities, 0.0)
         # Rows without min-p keep their bits, whatever the settings of other rows (law 3).
         probabilities = torch.where(share > 0, kept / total(kept), probabilities)
@@ -173,7 +176,7 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
     transformers only where its sort is stable, as for small vocabularies).
     """
     flat = probabilities.reshape(-1, probabilities.shape[-1])
-    settings = (tensor(top_k, flat.device, torch.int64), tensor(top_p, flat.device, flat.dtype))
+    settings = tensor(top_k, flat, torch.int64), tensor(top_p, flat)
     limit, bound = (
         each.unsqueeze(-1).expand(*probabilities.shape[:-1], 1).reshape(-1, 1) for each in settings
     )

@@ -140,11 +140,8 @@ class Target:
     @cached_property
     def is_lossless(self) -> bool:
         """Whether the method is known to be lossless at this lenience: pi is p."""
-        if self.method.matches:
-            return True
-        if not self.method.ratio or self.method.share or isinstance(self.lenience, Tensor):
-            return False
-        return accepts_losslessly(self.method.ratio, self.lenience)
+        known = not isinstance(self.lenience, Tensor) and accepts_losslessly(self.method, self.lenience)
+        return self.method.matches or known
 
     def _resampled(self, q: Tensor, p: Tensor) -> Tensor:
         """The mass that all rejections together emit at some tokens [..., m], given q and p of these tokens."""
@@ -329,9 +326,10 @@ _LOSSLESS = parse_number("p(v) / q(v)"), at_lenience(METHODS[LOSSLESS].trees["ra
 
 
 @lru_cache(1024)
-def accepts_losslessly(ratio: str, lenience: float) -> bool:
-    """Whether a ratio is p(v) / q(v) at a lenience. Recording pi then takes no pass over the vocabulary."""
-    return at_lenience(parse_number(ratio), lenience) in _LOSSLESS
+def accepts_losslessly(method: Method, lenience: float) -> bool:
+    """Whether a method's ratio is p(v) / q(v) at a lenience. Recording pi then takes no pass over the vocabulary."""
+    is_plain = bool(method.ratio) and not method.share
+    return is_plain and at_lenience(method.trees["ratio"], lenience) in _LOSSLESS
 
 
 def target_under(

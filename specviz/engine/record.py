@@ -139,7 +139,7 @@ def _kept_by_block(decision: Decision) -> Tensor:
     tokens, coins, both = decision.tokens, decision.coins, decision.target.distributions
     found = torch.full_like(tokens[:, 0], -1)
     for row, (sequence, length) in enumerate(zip(decision.sequences, decision.lengths, strict=True)):
-        if sequence.request.inspect and accepts_losslessly(sequence.method.ratio, sequence.lenience):
+        if sequence.request.inspect and accepts_losslessly(sequence.method, sequence.lenience):
             own = row, slice(length)
             found[row] = block.kept(both.q[own], both.p[own], tokens[own], coins[own])
     return found

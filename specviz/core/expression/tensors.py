@@ -37,7 +37,7 @@ def compile_number(node: Node) -> Numbers:
     compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
-        found = as_tensor(compute((b, a, tokens)), b.q)
+        found = tensor(compute((b, a, tokens)), b.q)
         return found.expand((b.q if tokens is None else tokens).shape)
 
     return number
@@ -54,7 +54,7 @@ def compile_rule(node: Node) -> Rule:
 
     def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         context = (b, a, None)
-        score, threshold = as_tensor(greater(context), b.q), as_tensor(lesser(context), b.q)
+        score, threshold = tensor(greater(context), b.q), tensor(lesser(context), b.q)
         if score.shape != b.q.shape:  # scores of tokens are probabilities, not NaN
             score = _without_nan(score, -math.inf).expand(*b.q.shape[:-1], 1)
         return score, _without_nan(threshold, math.inf)
@@ -66,16 +66,11 @@ def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]
     """A rule that is a Python function, with finite tensors as results."""
 
     def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
-        score, threshold = (as_tensor(value, b.q) for value in function(b, a))
+        score, threshold = (tensor(value, b.q) for value in function(b, a))
         score = score if score.dim() else score.expand(*b.q.shape[:-1], 1)
         return _without_nan(score, -math.inf), _without_nan(threshold, math.inf)
 
     return rule
-
-
-def as_tensor(value: Value, like: Tensor) -> Tensor:
-    """A setting as a tensor with the dtype and device of `like`; a tensor that has them stays as it is."""
-    return tensor(value, like.device, like.dtype)
 
 
 def _without_nan(values: Tensor, instead: float) -> Tensor:
@@ -151,7 +146,7 @@ def apply(name: str, *values: Value) -> Value:
     like = next((value for value in values if isinstance(value, Tensor)), None)
     if like is None:
         return NUMBERS[name](*values)
-    return _ON_TENSORS[name](*(as_tensor(value, like) for value in values))
+    return _ON_TENSORS[name](*(tensor(value, like) for value in values))
 
 
 # ---- trees
@@ -173,7 +168,7 @@ def compile_value(node: Node) -> Compiled:
     def compute(context: Context) -> Value:
         like = context[0]
         values = ((part(context), is_setting) for part, is_setting in parts)
-        given = [as_tensor(value, like.q) if is_setting else value for value, is_setting in values]
+        given = [tensor(value, like.q) if is_setting else value for value, is_setting in values]
         return apply(node.name, *given)
 
     return compute

@@ -52,14 +52,7 @@ def compile_rule(node: Node) -> Rule:
     sides = compared(node)
     greater, lesser = map(compile_value, sides) if sides else (compile_value(node), lambda _: 0.5)
 
-    def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
-        context = (b, a, None)
-        score, threshold = tensor(greater(context), b.q), tensor(lesser(context), b.q)
-        if score.shape != b.q.shape:  # scores of tokens are probabilities, not NaN
-            score = _without_nan(score, -math.inf).expand(*b.q.shape[:-1], 1)
-        return score, _without_nan(threshold, math.inf)
-
-    return rule
+    return finite_rule(lambda b, a: (greater((b, a, None)), lesser((b, a, None))))
 
 
 def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Rule:
@@ -67,8 +60,11 @@ def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]
 
     def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         score, threshold = (tensor(value, b.q) for value in function(b, a))
-        score = score if score.dim() else score.expand(*b.q.shape[:-1], 1)
-        return _without_nan(score, -math.inf), _without_nan(threshold, math.inf)
+        if score.shape != b.q.shape:
+            score = score.expand(*b.q.shape[:-1], 1)
+        if not any(score is each for each in vars(b).values()):  # probabilities are never NaN
+            score = _without_nan(score, -math.inf)
+        return score, _without_nan(threshold, math.inf)
 
     return rule
 
@@ -166,9 +162,8 @@ def compile_value(node: Node) -> Compiled:
     parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
 
     def compute(context: Context) -> Value:
-        like = context[0]
         values = ((part(context), is_setting) for part, is_setting in parts)
-        given = [tensor(value, like.q) if is_setting else value for value, is_setting in values]
+        given = [tensor(value, context[0].q) if is_setting else value for value, is_setting in values]
         return apply(node.name, *given)
 
     return compute

@@ -69,17 +69,13 @@ class Backend:
         top = values.topk(count, dim=-1)
         return top.values, top.indices
 
-    def total(self, values: Tensor) -> Tensor:
-        """The sum of each row, [..., 1]."""
-        return total(values)
-
     def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
         """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly 0 where no token is."""
         return total(indicator(torch.lt, score, threshold) * weights)
 
     def excess(self, left: Tensor, right: Tensor) -> Tensor:
         """The sum of max(0, left - right): [..., 1]."""
-        return self.total((left - right).clamp_min_(0))
+        return total((left - right).clamp_min_(0))
 
 
 TORCH = Backend()
@@ -186,10 +182,11 @@ class CompiledBackend(Backend):
         self._loops.leading(_rows(values), most.reshape(-1, count), tokens.reshape(-1, count))
         return torch.from_numpy(most), torch.from_numpy(tokens)
 
-    def total(self, values: Tensor) -> Tensor:
-        """See `Backend.total`."""
-        out = np.empty((*values.shape[:-1], 1), np.float32)
-        self._loops.total(_rows(values), out.reshape(-1))
+    def excess(self, left: Tensor, right: Tensor) -> Tensor:
+        """See `Backend.excess`."""
+        rest = (left - right).clamp_min_(0)
+        out = np.empty((*rest.shape[:-1], 1), np.float32)
+        self._loops.total(_rows(rest), out.reshape(-1))
         return torch.from_numpy(out)
 
     def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:

@@ -103,9 +103,9 @@ def test_leading(vocabulary: int) -> None:
 
 
 @each_vocabulary
-def test_total(vocabulary: int) -> None:
+def test_excess(vocabulary: int) -> None:
     values = rows(vocabulary, 4, 2)
-    assert near(COMPILED.total(values), TORCH.total(values))
+    assert near(COMPILED.excess(values, 0.5 * values), TORCH.excess(values, 0.5 * values))
     assert not COMPILED.mass_below(values, torch.zeros(4, 2, 1), values).any()
 
 
@@ -114,7 +114,7 @@ VERBS: dict[str, Callable[[Backend, Tensor], Tensor]] = {
     "draw": lambda backend, q: backend.draw(q, torch.tensor(0.4).double()),
     "draw_residual": lambda backend, q: backend.draw_residual(q, q.flip(-1), torch.tensor(0.4).double()),
     "leading": lambda backend, q: backend.leading(q, 3)[1],
-    "total": lambda backend, q: backend.total(q),
+    "excess": lambda backend, q: backend.excess(q, 0.5 * q),
 }
 
 

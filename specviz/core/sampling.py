@@ -111,6 +111,11 @@ def at(values: Tensor, tokens: Tensor) -> Tensor:
     return values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
+def of_tokens(values: Tensor, tokens: Tensor | None) -> Tensor:
+    """All `values` [..., V], or those of `tokens` [..., m]."""
+    return values if tokens is None else values.gather(-1, tokens)
+
+
 def distribution(
     logits: Tensor,
     temperature: Number = 1.0,

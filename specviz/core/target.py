@@ -18,10 +18,10 @@ from specviz.core.backend import backend_for, indicator, mixture, total
 from specviz.core.distributions import Distributions, Positions
 from specviz.core.expression.solve import at_lenience
 from specviz.core.expression.syntax import parse_number
-from specviz.core.expression.tensors import Numbers, Rule, compile_number, compile_rule, finite_rule
+from specviz.core.expression.tensors import Compiled, Rule, compile_number, compile_rule, finite_rule
 from specviz.core.method import LOSSLESS, Method
 from specviz.core.methods import METHODS
-from specviz.core.sampling import Number, SamplingParameters, at, column, steps
+from specviz.core.sampling import Number, SamplingParameters, at, column, of_tokens, steps
 
 
 @lru_cache(512)
@@ -33,7 +33,7 @@ def rule_of(method: Method) -> Rule | None:
 
 
 @lru_cache(512)
-def _compiled(method: Method, name: str) -> Numbers:
+def _compiled(method: Method, name: str) -> Compiled:
     return compile_number(method.trees[name])
 
 
@@ -128,13 +128,13 @@ class Target:
     def pi(self, tokens: Tensor | None = None) -> Tensor:
         """The distribution the method emits: pi [..., V], or pi(v) of `tokens` [..., m] alone."""
         if not (self.method.drafts and self.method.verifies) or self.is_lossless:
-            return _of(self._own, tokens)
-        q, p = _of(self.distributions.q, tokens), _of(self.distributions.p, tokens)
+            return of_tokens(self._own, tokens)
+        q, p = of_tokens(self.distributions.q, tokens), of_tokens(self.distributions.p, tokens)
         if self.deferral is None:
             return q * self._by_ratio(tokens) + self._resampled(q, p)
         score, threshold, deferred = self.deferral
         return mixture(
-            q, p, _of(score, tokens) if self.deferral.judges_tokens else score, threshold, deferred
+            q, p, of_tokens(score, tokens) if self.deferral.judges_tokens else score, threshold, deferred
         )
 
     @cached_property
@@ -315,11 +315,6 @@ def _first_above(shares: Tensor, q: Tensor, p: Tensor) -> Tensor:
 def _sums_from(values: Tensor) -> Tensor:
     """Sums of `values` [..., n] from each to the last, then 0: [..., n + 1]."""
     return torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
-
-
-def _of(values: Tensor, tokens: Tensor | None) -> Tensor:
-    """All `values` [..., V], or those of `tokens` [..., m]."""
-    return values if tokens is None else values.gather(-1, tokens)
 
 
 _LOSSLESS = parse_number("p(v) / q(v)"), at_lenience(METHODS[LOSSLESS].trees["ratio"], 0)

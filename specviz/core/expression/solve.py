@@ -71,6 +71,7 @@ class _Solver:
 
     def __init__(self, leniences: Range, *, strict: bool) -> None:
         self._leniences, self._strict = leniences, strict
+        self._range = partial(_range, leniences=leniences)
 
     def bound(self, node: Node, rising: bool) -> Bound:
         """The smallest `a` from which on a part is at least the level (`rising`), or at most the level (not `rising`).
@@ -151,9 +152,6 @@ class _Solver:
             return any_level if factor == level == 0 else _divide(level, factor)
 
         return part, grows, divided, -math.inf
-
-    def _range(self, node: Node) -> Range:
-        return _range(node, self._leniences)
 
 
 # ---- trees

@@ -18,27 +18,24 @@ from torch import Tensor
 from specviz.core.backend import indicator
 from specviz.core.distributions import Distributions
 from specviz.core.expression.syntax import Level, Node, compared
-from specviz.core.sampling import Number, tensor
+from specviz.core.sampling import Number, of_tokens, tensor
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
-Context = tuple[Distributions, Number, Tensor | None]
-"""Distributions; the lenience, a number or [..., 1]; and the tokens [..., m] whose probabilities are asked for, None for all."""
-Compiled = Callable[[Context], Value]
+Compiled = Callable[[Distributions, Number, Tensor | None], Value]
+"""(distributions, lenience, tokens [..., m]) -> a setting, a value [..., 1] of each position, or one of each of these tokens [..., m]; of
+all [..., V] if tokens is None. The lenience is a number or [..., 1]."""
 Rule = Callable[[Distributions, Number], tuple[Tensor, Tensor]]
 """A deferral test: (distributions, lenience) -> score, threshold. Trust where score >= threshold.
 
 The score is [..., 1] where the drafter is trusted as a whole, [..., V] where each token is judged."""
-Numbers = Callable[[Distributions, Number, Tensor | None], Tensor]
-"""(distributions, lenience, tokens [..., m]) -> a number for each of these tokens [..., m]; for all [..., V] if tokens is None."""
 
 
-def compile_number(node: Node) -> Numbers:
-    """Compile a tree that is a number."""
+def compile_number(node: Node) -> Compiled:
+    """Compile a tree that is a number, to one for each token."""
     compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
-        found = tensor(compute((b, a, tokens)), b.q)
-        return found.expand((b.q if tokens is None else tokens).shape)
+        return tensor(compute(b, a, tokens), b.q).expand((b.q if tokens is None else tokens).shape)
 
     return number
 
@@ -50,9 +47,8 @@ def compile_rule(node: Node) -> Rule:
     threshold is 0.5.
     """
     sides = compared(node)
-    greater, lesser = map(compile_value, sides) if sides else (compile_value(node), lambda _: 0.5)
-
-    return finite_rule(lambda b, a: (greater((b, a, None)), lesser((b, a, None))))
+    greater, lesser = map(compile_value, sides) if sides else (compile_value(node), lambda *_: 0.5)
+    return finite_rule(lambda b, a: (greater(b, a, None), lesser(b, a, None)))
 
 
 def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Rule:
@@ -151,25 +147,19 @@ def apply(name: str, *values: Value) -> Value:
 def compile_value(node: Node) -> Compiled:
     """Compile any tree to a function that returns a number if all of it is settings, else a tensor. It computes every node once."""
     if node.name == "number":
-        return lambda context: node.value
+        return lambda b, a, tokens: node.value
     if node.name == "a":
-        return lambda context: context[1]
+        return lambda b, a, tokens: a
     if node.name == "(v)":
-        return lambda context: _probabilities(context, node.of)
+        return lambda b, a, tokens: of_tokens(getattr(b, node.of), tokens)
     if node.is_quantity:
         key = node.key
-        return lambda context: context[0].quantity(*key)
+        return lambda b, a, tokens: b.quantity(*key)
     parts = [(compile_value(part), part.level is Level.SETTING < node.level) for part in node.parts]
 
-    def compute(context: Context) -> Value:
-        values = ((part(context), is_setting) for part, is_setting in parts)
-        given = [tensor(value, context[0].q) if is_setting else value for value, is_setting in values]
+    def compute(b: Distributions, a: Number, tokens: Tensor | None) -> Value:
+        values = ((part(b, a, tokens), is_setting) for part, is_setting in parts)
+        given = [tensor(value, b.q) if is_setting else value for value, is_setting in values]
         return apply(node.name, *given)
 
     return compute
-
-
-def _probabilities(context: Context, of: str) -> Tensor:
-    b, _, tokens = context
-    values: Tensor = getattr(b, of)
-    return values if tokens is None else values.gather(-1, tokens)

@@ -32,18 +32,14 @@ class Distributions:
     ) -> None:
         """From logits [..., V] and the fields of a `SamplingParameters`; `known` has attributes that are already computed, by name.
 
-        With `greedy_drafts`, q is one-hot at the drafter's most probable token; q1 is not.
-
-        Logits may be None if everything that is computed from them is known.
+        With `greedy_drafts`, q is one-hot at the drafter's most probable token; q1 is not. Logits that are not needed may be None.
         """
         self.backend = backend
         self._where: Positions | None = None  # the positions at which the logits are read
         self._logits = {"q": drafter_logits, "p": verifier_logits}
         self._sampling, self._greedy_drafts = SamplingParameters(*sampling), greedy_drafts
-        plain = (
-            not any(isinstance(each, Tensor) for each in sampling) and self._sampling == SamplingParameters()
-        )
-        self._plain = plain and not greedy_drafts
+        is_one = not any(isinstance(each, Tensor) for each in sampling)
+        self._plain = is_one and not greedy_drafts and self._sampling == SamplingParameters()
         self._quantities: dict[tuple[str, str, int], Tensor] = {}
         self.__dict__ |= known
 

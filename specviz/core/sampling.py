@@ -1,8 +1,7 @@
 """From logits to tokens: distributions, seeded uniforms, inverse-CDF draws.
 
-Every draw in SpecViz is the inverse CDF at a uniform that depends only on the request's seed and the absolute
-position. So a text does not depend on the draft length, the batch, or the methods that run beside it. Knows no
-method, no model and no request.
+Every draw in SpecViz is the inverse CDF at a uniform that depends only on the request's seed and the absolute position (laws 2 to 4).
+Knows no method, no model and no request.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LARGEST = 1e30
 LEAST_TEMPERATURE = 1e-20
 """Temperatures up to this are greedy: float32 cannot hold logits divided by much less."""
 MOST_TOKENS = 2**31 - 1
-"""No vocabulary has more tokens, so a top-k of this many keeps all."""
+"""No vocabulary has more tokens: this top-k keeps all."""
 
 DRAFT, ACCEPT, RESAMPLE = range(3)
 """Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
@@ -42,10 +41,7 @@ class SamplingParameters(NamedTuple):
     min_p: Number = 0.0
 
     def computable(self) -> SamplingParameters:
-        """The settings bounded to what float32 can compute; the distributions stay the same. Only for plain numbers.
-
-        Beyond the bounds nothing changes any more: temperatures near 0 are greedy, huge ones uniform.
-        """
+        """The settings bounded to what float32 can compute, which changes no distribution. Only for plain numbers."""
         temperature = min(self.temperature, LARGEST) if self.temperature > LEAST_TEMPERATURE else 0
         return self._replace(temperature=temperature, top_k=min(self.top_k, MOST_TOKENS))
 
@@ -86,10 +82,7 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A setting as a tensor on the device of `like`, with its dtype or another one.
-
-    Rounded only here, so that one number for all rows gives the same bits as one per row.
-    """
+    """A setting as a tensor like another. Rounded only here: one number for all rows gives the same bits as one per row."""
     if isinstance(setting, Tensor):
         return setting.to(like.device, dtype or like.dtype)
     return _constant(setting, like.device, dtype or like.dtype)
@@ -223,10 +216,7 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
 
 
 def uniforms(seed: int, start: int, stop: int) -> Tensor:
-    """The uniforms of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1).
-
-    Columns are `DRAFT`, `ACCEPT`, `RESAMPLE`. They depend on the seed and the absolute position alone (laws 2 to 4).
-    """
+    """The uniforms of positions start..stop-1 for a seed: float64 [stop - start, 3] in [0, 1); columns `DRAFT`, `ACCEPT`, `RESAMPLE`."""
     generator = np.random.Generator(np.random.PCG64(seed))
     return torch.from_numpy(generator.random((stop, 3))[start:])
 
@@ -234,9 +224,7 @@ def uniforms(seed: int, start: int, stop: int) -> Tensor:
 def confidence(
     logits: Tensor, temperature: Number, q: Tensor, tokens: Tensor, backend: Backend = TORCH
 ) -> Tensor:
-    """A model's confidence [B], in [0, 1], in tokens [B, 1] drawn from its q [B, 1, V]: q(v), or q1(v) at temperature 0, where q is
-    one-hot.
-    """
+    """A model's confidence [B] in tokens [B, 1] drawn from its q [B, 1, V]: q(v), or q1(v) at temperature 0, where q is one-hot."""
     own = at(q, tokens)
     if isinstance(temperature, Tensor):
         own = torch.where(temperature > 0, own, at(distribution(logits, backend=backend), tokens))

@@ -1,7 +1,6 @@
 """What a method computes from two distributions: the target pi, the acceptance of draft tokens, the residual, and the verdict.
 
-Pure functions on tensors. The distributions' backend makes most passes over the vocabulary. Knows no model, no clock, no
-random number.
+The distributions' backend makes most passes over the vocabulary. Knows no model, no clock, no random number.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class Target:
         return (self.pi(some) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1).squeeze(-1)
 
     def _by_ratio(self, tokens: Tensor | None) -> Tensor:
-        """Acceptance probability of `tokens` [..., m], or of the whole vocabulary [..., V], under a method with a ratio: the ratio, within 0 to 1."""
+        """The method's ratio, within 0 to 1, of `tokens` [..., m] or of the whole vocabulary [..., V]."""
         return self._numbers("ratio", tokens).nan_to_num(0.0).clamp(0, 1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
@@ -133,9 +132,8 @@ class Target:
         if self.deferral is None:
             return q * self._by_ratio(tokens) + self._resampled(q, p)
         score, threshold, deferred = self.deferral
-        return mixture(
-            q, p, of_tokens(score, tokens) if self.deferral.judges_tokens else score, threshold, deferred
-        )
+        score = of_tokens(score, tokens) if self.deferral.judges_tokens else score
+        return mixture(q, p, score, threshold, deferred)
 
     @cached_property
     def is_lossless(self) -> bool:
@@ -153,16 +151,11 @@ class Target:
         return drawn.clamp_min_(0).to(q.dtype)
 
     @cached_property
-    def _accepted(self) -> Tensor:
-        """The probability that each token is drafted and accepted, [..., V]."""
-        return self._by_ratio(None).mul_(self.distributions.q)
-
-    @cached_property
     def _rejected_per_residual(self) -> Tensor:
         """The probability of a rejection, divided by the mass of the residual max(0, p - q): [..., 1]."""
         q, p, backend = self.distributions.q, self.distributions.p, self.distributions.backend
-        lack = backend.excess(p, q)
-        return backend.excess(q, self._accepted) / torch.where(lack > 0, lack, 1.0)
+        lack, accepted = backend.excess(p, q), self._by_ratio(None).mul_(q)
+        return backend.excess(q, accepted) / torch.where(lack > 0, lack, 1.0)
 
     @cached_property
     def _residuals(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,7 +169,7 @@ class Target:
             The shares, ascending, float64 [..., n]; suffix sums of share·rate and of rate, ending in 0: float64 [..., n + 1].
         """
         q, p, shares = self.distributions.q, self.distributions.p, self._numbers("share", None)
-        rejected = (q - self._accepted).clamp_min_(0)
+        rejected = (q - self._by_ratio(None).mul_(q)).clamp_min_(0)
         # Most tokens are never rejected. Finding the others on a GPU would make the host wait.
         if rejected.is_cpu:
             met = rejected.reshape(-1, rejected.shape[-1]).any(0).nonzero()[:, 0]

@@ -36,8 +36,6 @@ class Backend:
             return torch.where(temperature > 0, scaled, _one_hot_argmax(logits))
         if temperature == 0:
             return _one_hot_argmax(logits)
-        if temperature == 1:
-            return torch.softmax(logits, dim=-1)
         # A GPU multiplies by the reciprocal of a plain number, which rounds unlike division by a row's own (law 3).
         divisor = torch.full((), temperature, dtype=logits.dtype, device=logits.device)
         return torch.softmax(logits / divisor, dim=-1)

@@ -95,7 +95,7 @@ class Method:
 
     @property
     def score_label(self) -> str | None:
-        """The greater side of the test; the whole test if it is no single comparison; None without a test."""
+        """The greater side of the test, or all of it if it is no single comparison; None without a test."""
         shown = self.trees.get("score", self.trees.get("test"))
         return typeset(shown) if shown else None
 
@@ -107,11 +107,7 @@ class Method:
     @property
     def has_rule(self) -> bool:
         """Whether it has a rule by which it trusts the drafter. Speculative decoding, with which others are compared, counts as having none."""
-        return (
-            self.is_compared
-            and self.name != LOSSLESS
-            and bool(self.function or self.expression or self.ratio)
-        )
+        return self.drafts and self.verifies and self.is_compared and self.name != LOSSLESS
 
     @property
     def is_compared(self) -> bool:

@@ -25,9 +25,9 @@ _divide = NUMBERS["/"]
 
 
 def solve_test(rule: Node, leniences: Range) -> Bound | None:
-    """The function (readings, score) -> critical lenience: the smallest one at which that score passes the test.
+    """(readings, score) -> the smallest lenience at which that score passes the test: -inf if all do, inf if none does.
 
-    It is -inf if every lenience passes, inf if none does. Returns None if the rule cannot be solved within `leniences`.
+    Returns None if the rule cannot be solved within `leniences`.
     """
     sides = compared(rule)
     if sides is None:
@@ -40,7 +40,7 @@ def solve_test(rule: Node, leniences: Range) -> Bound | None:
 
 
 def solve_ratio(ratio: Node, leniences: Range) -> Bound | None:
-    """The function (readings, coin) -> the smallest lenience at which coin < ratio.
+    """(readings, coin) -> the smallest lenience at which coin < ratio.
 
     Returns None if the ratio cannot be solved within `leniences`, or reads the token's probability at temperature 1.
     """

@@ -286,7 +286,10 @@ def get_method(name: str, rule: str = "") -> Method:
 
 @lru_cache(256)
 def _own(rule: str) -> Method:
+    from specviz.core.expression.tensors import probe  # needs torch, which the registry's own rows do not
+
     method = replace(METHODS[OWN_RULE], expression=rule, formula="")
+    probe(method.trees["test"], rule)
     if method.trees["test"].has_lenience:
         return method
     return replace(method, offered_range=(0.0, 0.0), default_lenience=0.0)
@@ -312,6 +315,9 @@ def register_method(method: Method) -> Method:
     low, high = method.offered_range
     if not low <= method.default_lenience <= high:
         raise RequestError(f"The default lenience of {method.name} is outside the range that it offers.")
-    _ = method.trees  # parsed now, to raise their errors
+    if "test" in method.trees:  # parsed now, to raise their errors
+        from specviz.core.expression.tensors import probe
+
+        probe(method.trees["test"], method.expression)
     _METHODS[method.name] = method
     return method

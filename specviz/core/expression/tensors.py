@@ -19,6 +19,7 @@ from specviz.core.backend import indicator
 from specviz.core.distributions import Distributions
 from specviz.core.expression.syntax import Level, Node, compared
 from specviz.core.sampling import Number, of_tokens, tensor
+from specviz.errors import RuleError
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Compiled = Callable[[Distributions, Number, Tensor | None], Value]
@@ -163,3 +164,30 @@ def compile_value(node: Node) -> Compiled:
         return apply(node.name, *given)
 
     return compute
+
+
+# ---- whether a tree makes sense, tried before any model runs
+
+_LENIENCES = (-1.0, 0.0, 0.137, 0.5, 1.0, 2.0)
+_SENTENCES = {
+    "/": "This divides by zero, whatever the models say.",
+    "log": "There is no logarithm of this: it is negative, whatever the models say.",
+    "sqrt": "There is no square root of this: it is negative, whatever the models say.",
+}
+_NO_NUMBER = "This is no number, whatever the models say."
+
+
+def probe(rule: Node, text: str) -> None:
+    """Raises RuleError at an innermost part of a rule that is NaN, or divides by zero, for everything that is tried."""
+    # Eight pairs of distributions at each lenience.
+    logits = 2 * torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lenience = torch.tensor(_LENIENCES, dtype=torch.float64)[:, None, None].expand(-1, 8, 1)
+    b = Distributions(*logits[:, None].expand(-1, len(_LENIENCES), -1, -1), 0.7)
+
+    def value(node: Node) -> Tensor:
+        return tensor(compile_value(node)(b, lenience, None), b.q)
+
+    for node in reversed(list(rule.walk())):  # the innermost parts first
+        by_zero = node.name == "/" and not value(node.parts[1]).any()
+        if not node.is_truth and (by_zero or value(node).isnan().all()):
+            raise RuleError(_SENTENCES.get(node.name, _NO_NUMBER), text, node.position)

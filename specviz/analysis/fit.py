@@ -14,7 +14,7 @@ import numpy as np
 
 from specviz.analysis.bisection import least
 from specviz.analysis.sweep.estimates import Floats, divided, resamples
-from specviz.engine.plan import expected_tokens
+from specviz.engine.draft_length import expected_tokens
 
 LONGEST = 8
 """The longest draft length that is predicted."""

@@ -15,7 +15,7 @@ from itertools import chain
 
 import torch
 
-from specviz.engine.plan import best_draft_length
+from specviz.engine.draft_length import best_draft_length
 from specviz.engine.prefill import prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round

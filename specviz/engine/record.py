@@ -20,7 +20,6 @@ from specviz.core.distributions import Positions
 from specviz.core.method import Method
 from specviz.core.sampling import steps
 from specviz.core.target import Target, Verdict, accepts_losslessly
-from specviz.engine import inputs
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -118,7 +117,7 @@ def _inspection(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
         if runs:
             most[name] = leading(getattr(part.distributions, name))
             if greedy.any():  # q and p are one-hot there
-                rows = inputs.on(where[0].device, greedy)[where[0], None]
+                rows = greedy.to(where[0].device, non_blocking=True)[where[0], None]
                 both = zip(leading(getattr(part.distributions, f"{name}1")), most[name], strict=True)
                 most[name] = tuple(torch.where(rows, *each) for each in both)
     found: dict[Any, Tensor] = {}

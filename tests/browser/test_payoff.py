@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.payoff import measurements
 from specviz.app.components.lessons import PayoffView
-from specviz.engine.plan import expected_tokens
+from specviz.engine.draft_length import expected_tokens
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 from tests.browser.bare import mount
 from tests.browser.driving import violations

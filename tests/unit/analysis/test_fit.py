@@ -15,7 +15,7 @@ from specviz.analysis.fit import (
     block_positions,
     leviathan_speed_up,
 )
-from specviz.engine.plan import expected_tokens
+from specviz.engine.draft_length import expected_tokens
 
 LENGTHS = range(1, LONGEST + 1)
 COSTS = Costs({1: 1.2, 2: 1.35, 4: 1.8, 8: 2.9}, draft=0.1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.engine.plan import ACCEPTANCE, best_draft_length, expected_tokens
+from specviz.engine.draft_length import ACCEPTANCE, best_draft_length, expected_tokens
 from specviz.runtime.pass_times import PassTimes
 from specviz.schema.settings import MAX_DRAFT_LENGTH
 

@@ -16,7 +16,6 @@ from specviz.core.reference import Decision, NextLogits
 from specviz.core.reference import generate as plainly
 from specviz.core.sampling import distribution
 from specviz.engine.batch import Batch
-from specviz.engine.draft import Drafted
 from specviz.engine.engine import Engine
 from specviz.engine.events import Decided, Finished, Started
 from specviz.engine.pair import load_pair
@@ -142,7 +141,7 @@ def test_whatever_lengths_are_chosen_the_text_is_one(
     engine: Engine, threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 2 for draft_length="auto": by its own choice, and at lengths thrown by dice, with and without an early end."""
-    monkeypatch.setattr("specviz.engine.draft.THRESHOLD", threshold)
+    monkeypatch.setattr("specviz.engine.round.THRESHOLD", threshold)
     requests = [Request(prompt=PROMPT, method=method, max_new_tokens=32) for method in PAPER]
     fixed = engine.generate([dataclasses.replace(request, draft_length=5) for request in requests])
     chosen = engine.generate(requests)
@@ -539,10 +538,3 @@ def test_captured_passes_are_freed_where_there_are_any(
     assert not Batch(engine.pair).free_captures()
     monkeypatch.setattr(type(engine.pair.verifier_model), "free_memory", lambda _: True)
     assert Batch(engine.pair).free_captures()
-
-
-def test_drafts_move_to_another_device_whole() -> None:
-    numbers = torch.zeros(1, 2)
-    moved = Drafted([1], numbers, numbers, numbers, None).to(torch.device("meta"))
-    assert moved.lengths == [1]
-    assert {moved.counts.device, moved.tokens.device, moved.q.device} == {torch.device("meta")}

@@ -11,18 +11,18 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, pairwise
 
 import torch
 
 from specviz.engine.draft_length import best_draft_length
-from specviz.engine.prefill import prefill
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
 from specviz.models.pair import ModelPair
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
-from specviz.runtime.prefix_cache import LONGEST, PrefixCache
+from specviz.runtime.prefix_cache import LONGEST, SHORTEST, PrefixCache, common_length
+from specviz.runtime.runner import Runner
 from specviz.schema.settings import AUTO, MAX_DRAFT_LENGTH
 
 log = logging.getLogger(__name__)
@@ -111,6 +111,7 @@ class Batch:
     def read(self, sequences: list[Sequence]) -> Iterator[None]:
         """Prefill: admit sequences and read their prompts except for the last token, one chunk per pass.
 
+        Chunks end at multiples of the runner's `chunk`, whatever else is in the batch (law 3).
         Yields after every pass, so that other work can be done in between.
         """
         if any(each.chooses_draft_length for each in sequences):
@@ -120,8 +121,8 @@ class Batch:
         verifying = [sequence for sequence in sequences if sequence.method.verifies]
         of_drafter, of_verifier = self._prefixes or (None, None)
         passes = chain(
-            prefill(self._drafter, drafting, self.longest, of_drafter),
-            prefill(self._verifier, verifying, self.longest, of_verifier),
+            _prefill(self._drafter, drafting, self.longest, of_drafter),
+            _prefill(self._verifier, verifying, self.longest, of_verifier),
         )
         more = True
         while more:
@@ -246,3 +247,50 @@ def _round_bytes(sequence: Sequence) -> int:
     takes_more = sequence.sampling.truncates or sequence.request.inspect or sequence.method.shares_noise
     each = _ROUND_BYTES_MORE if takes_more else _ROUND_BYTES
     return each * (MAX_DRAFT_LENGTH if asked == AUTO else asked)
+
+
+def _prefill(
+    model: Runner, sequences: list[Sequence], length: int, prefixes: PrefixCache | None
+) -> Iterator[bool]:
+    """Admit sequences and read their prompts. Their common prefix is read only once, or restored from the prefix cache. Yields True after each pass.
+
+    Args:
+        length: most positions that a slot may need.
+        prefixes: the prefix cache, which is read and updated; None to use none.
+    """
+    if not sequences:
+        return
+    slots = model.admit(list(sequences), length)
+    counts = [sequence.prompt_length - 1 for sequence in sequences]
+    prompts = [sequence.ids[:count] for sequence, count in zip(sequences, counts, strict=True)]
+    shared = common_length(min(prompts), max(prompts))
+    first, beginning = slots.start, prompts[0][:shared]
+    saved, start = prefixes.find(beginning) if prefixes else (None, 0)
+    if start:
+        model.restore(first, saved, start)
+    if len(sequences) > 1 and shared >= SHORTEST:
+        yield from _read_chunks(model, prompts[:1], slice(first, first + 1), start, [shared])
+        start = shared
+    if len(sequences) > 1 and start:
+        model.broadcast(slots, start)
+    yield from _read_chunks(model, prompts, slots, start, counts)
+    if prefixes and prefixes.wants(beginning):
+        cached = beginning[:LONGEST]
+        prefixes.keep(cached, model.save(first, len(cached)))
+
+
+def _read_chunks(
+    model: Runner, prompts: list[list[int]], slots: slice, start: int, counts: list[int]
+) -> Iterator[bool]:
+    """Read each prompt from position `start` to its count in `counts`, one chunk per pass; yields True after each pass."""
+    end = max(counts)
+    edges = [start, *range(start - start % model.chunk + model.chunk, end, model.chunk), end]
+    for first, last in pairwise(edges if start < end else ()):
+        rows = [ids[first : min(last, count)] for ids, count in zip(prompts, counts, strict=True)]
+        tokens = torch.tensor([ids + [0] * (last - first - len(ids)) for ids in rows], device=model.device)
+        positions = torch.arange(first, last, device=model.device).expand(len(prompts), -1)
+        valid = None
+        if min(counts) < last:
+            valid = positions < torch.tensor(counts, device=model.device)[:, None]
+        model.read(tokens, positions, visible=last, valid=valid, slots=slots)
+        yield True

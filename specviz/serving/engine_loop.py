@@ -21,13 +21,20 @@ from specviz.errors import BROKEN, BusyError, EngineError, SpecvizError, is_out_
 from specviz.models.pair import ModelPair
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.prefix_cache import PrefixCache
-from specviz.serving import policy
 from specviz.serving.inbox import STOPPED, Inbox
 from specviz.serving.recovery import engine_error, first_step, free_memory, step_or_recover
 from specviz.serving.statistics import EngineStatistics
 
 log = logging.getLogger(__name__)
 
+LONG_STEP = 0.25
+"""If steps take longer than this many seconds, joining sequences get a short first step of their own, which delays others by 25 ms."""
+READING_SHARE = 3.0
+"""Prefill between two steps may take this many times the last step's time, …"""
+MAX_READING_SECONDS = 1.0
+"""… but no more seconds than this, unless the step itself took more: the sooner a sequence joins, the more share the cost of a step."""
+OLDEST_SHARE = 4
+"""Of this many prefill passes, one goes to the oldest prefill, so that none starves, and the others to the shortest."""
 _IDLE = 2.0
 """Seconds without work after which free memory is returned to the system."""
 
@@ -106,12 +113,13 @@ class EngineLoop:
     # ---- prefill ---------------------------------------------------------------------------------------------
 
     def _read_prompts(self) -> None:
-        """Admit sequences and prefill them, a chunk at a time, until the policy's time is over."""
-        end = time.monotonic() + policy.reading_seconds(self._step_seconds)
+        """Admit sequences and prefill them, a chunk at a time, until the time for it is over."""
+        step = self._step_seconds
+        end = time.monotonic() + max(step, min(READING_SHARE * step, MAX_READING_SECONDS))
         self._admit()
         while self._prefills:
             left = [prefill.passes_left for prefill in self._prefills]
-            self._advance_prefill(self._prefills[policy.next_prefill(left, self._passes)])
+            self._advance_prefill(self._prefills[next_prefill(left, self._passes)])
             self._passes += 1
             if time.monotonic() >= end:
                 return
@@ -142,7 +150,7 @@ class EngineLoop:
             for _ in prefill.passes:
                 prefill.passes_left -= 1
                 return
-            is_long = self._step_seconds > policy.LONG_STEP
+            is_long = self._step_seconds > LONG_STEP
             steps_first = is_long and self._batch.is_invariant and bool(self._batch.sequences)  # law 3
             if not steps_first:
                 self._batch.take(prefill.batch)
@@ -294,3 +302,15 @@ class _Prefill:
     passes: Iterator[None]
     passes_left: int
     """An upper bound: prefix caches save some."""
+
+
+def next_prefill(passes_left: list[int], passes: int) -> int:
+    """Index of the prefill that gets the next pass.
+
+    Args:
+        passes_left: number of passes left to each prefill, the oldest prefill first.
+        passes: number of passes so far, of all prefills.
+    """
+    if passes % OLDEST_SHARE == 0:
+        return 0
+    return min(range(len(passes_left)), key=passes_left.__getitem__)

@@ -28,7 +28,7 @@ from specviz.runtime.kv_cache import KVCache
 from specviz.runtime.model_runner import ModelRunner
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.schema.settings import AUTO, Request
-from specviz.serving import policy
+from specviz.serving import engine_loop
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
 from tests.support.waiting import wait_until
@@ -162,7 +162,7 @@ def test_long_prompts_are_read_between_the_rounds_of_others(
 ) -> None:
     """Law 3: a prompt of many chunks does not stall those that decode."""
     monkeypatch.setattr("specviz.runtime.model_runner._CPU_CHUNK", 5)
-    monkeypatch.setattr(policy, "READING_SHARE", 0.0)
+    monkeypatch.setattr(engine_loop, "READING_SHARE", 0.0)
     engine = start()
     long = asked(1, token_ids=[5 + position % 50 for position in range(90)])
     running = decoding(engine)
@@ -178,11 +178,11 @@ def test_long_prompts_are_read_between_the_rounds_of_others(
 def test_a_short_prompt_overtakes_long_ones_and_none_starves() -> None:
     left, chosen = [40, 1], list[int]()
     while left[0]:
-        chosen.append(policy.next_prefill(left, len(chosen)))
+        chosen.append(engine_loop.next_prefill(left, len(chosen)))
         left[chosen[-1]] -= 1
         left[1] = left[1] or 1  # the next newcomer
     assert chosen[:3] == [0, 1, 1]
-    assert len(chosen) <= 40 * policy.OLDEST_SHARE
+    assert len(chosen) <= 40 * engine_loop.OLDEST_SHARE
 
 
 def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
@@ -190,7 +190,7 @@ def test_if_steps_are_long_a_joining_sequence_has_a_first_step_of_its_own(
 ) -> None:
     """Law 3. The step has one draft token if K is automatic; if it fails, the joint step tries again."""
     monkeypatch.setattr(Batch, "is_invariant", True)
-    monkeypatch.setattr(policy, "LONG_STEP", -1.0)
+    monkeypatch.setattr(engine_loop, "LONG_STEP", -1.0)
     engine = start()
     running = decoding(engine)
     for request in (asked(0, draft_length=AUTO), asked(1, draft_length=AUTO), asked(2, max_new_tokens=1)):

@@ -17,7 +17,7 @@ from specviz.engine.events import Finished, Started
 from specviz.errors import BusyError, EngineError
 from specviz.models.pair import ModelPair
 from specviz.schema.settings import Request
-from specviz.serving import policy
+from specviz.serving import engine_loop
 from specviz.serving.shared_engine import SharedEngine
 from tests.support.tiny import Pairs
 from tests.support.waiting import wait_until
@@ -41,7 +41,7 @@ def faulty(pairs: Pairs, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(pair.verifier, "forward", maybe)
     if request.param:  # joining sequences have a first step of their own
         monkeypatch.setattr(Batch, "is_invariant", True)
-        monkeypatch.setattr(policy, "LONG_STEP", -1.0)
+        monkeypatch.setattr(engine_loop, "LONG_STEP", -1.0)
     return pair
 
 

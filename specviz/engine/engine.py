@@ -13,7 +13,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any, Generic
 
 from specviz.engine.batch import Batch
-from specviz.engine.events import Decided, E, Event, Finished, Started, Stream, finished
+from specviz.engine.events import E, Event, Finished, Started, Stream, finished
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
@@ -150,7 +150,7 @@ def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
                 raise error
             finally:
                 del error, outcome  # its traceback refers to this frame: the cycle would keep sequences alive
-        yield Decided(sequence.index, sequence.run, outcome.round, outcome.token_ids)
+        yield outcome.decided
         if sequence not in batch.sequences:
             scheduler.finish(sequence)
             yield Finished(sequence.index, sequence.run)

@@ -7,7 +7,7 @@ record get their token ids only. Knows decisions and traces; runs no model.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from specviz.core.distributions import Positions
 from specviz.core.method import Method
 from specviz.core.sampling import steps
 from specviz.core.target import Target, Verdict, accepts_losslessly
+from specviz.engine.events import Decided
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError
 from specviz.schema.trace import Draft, Likely, Proposal, Round, RuleTest, Token, Top, WhatIf
@@ -62,10 +63,13 @@ class Outcome:
     sequence: Sequence
     token_ids: list[int]  # emitted, in order
     drafted: int = 0  # draft tokens
-    examined: int = 0  # draft tokens up to the first rejected one, inclusive
-    accepted: int = 0
     round: Round | None = None  # the record; None where the sequence keeps none
     error: Exception | None = None  # why the sequence cannot go on; nothing was emitted then
+
+    @property
+    def decided(self) -> Decided:
+        """The event that tells of it."""
+        return Decided(self.sequence.index, self.sequence.run, self.round, self.token_ids)
 
 
 def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
@@ -213,20 +217,12 @@ class _Readout:
                 self._number(name, step, 0)  # raises where it is not finite
             if ids[-1] in sequence.eos_token_ids:
                 break
-        outcome = Outcome(
-            sequence,
-            ids,
-            drafted=self._drafted,
-            examined=len(ids) if self._decision.verdict is not None else 0,
-            accepted=min(self._accepted, len(ids)),
-        )
-        if sequence.records:
-            outcome = replace(outcome, round=self._round(outcome, seconds))
+        record = self._round(ids, seconds) if sequence.records else None
         if sequence.request.return_logits:
             self._keep_logits(len(ids))
-        return outcome
+        return Outcome(sequence, ids, self._drafted, record)
 
-    def _round(self, outcome: Outcome, seconds: Seconds) -> Round:
+    def _round(self, ids: list[int], seconds: Seconds) -> Round:
         sequence, method = self._sequence, self._sequence.method
         kept = self._number("kept_by_block")  # by block verification: none after the end of the text
         if kept is not None:
@@ -242,12 +238,12 @@ class _Readout:
             index=index,
             draft_length=self._decision.lengths[self._row],
             proposals=[Proposal(token, sequence.labels(token), q) for token, q in drafted],
-            examined=outcome.examined,
-            accepted=outcome.accepted,
+            examined=len(ids) if self._decision.verdict is not None else 0,
+            accepted=min(self._accepted, len(ids)),
             seconds=seconds.total,
             drafter_seconds=seconds.drafter if method.drafts else 0.0,
             verifier_seconds=seconds.verifier if method.verifies else 0.0,
-            tokens=[self._token(token, step, index) for step, token in enumerate(outcome.token_ids)],
+            tokens=[self._token(token, step, index) for step, token in enumerate(ids)],
             kept_by_block=kept,
         )
 

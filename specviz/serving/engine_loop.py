@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specviz.engine.batch import Batch
-from specviz.engine.events import Decided, Finished, Started, Waiting
+from specviz.engine.events import Finished, Started, Waiting
 from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
@@ -51,8 +51,7 @@ class EngineLoop:
         self._prefills: list[_Prefill] = []  # in order of admission
         self._passes = 0  # so far, of all prefills
         self._step_seconds = 0.0
-        # Tokens of the first round, and when it ended.
-        self._first_tokens: dict[Sequence, tuple[int, float]] = {}
+        self._first_rounds: dict[Sequence, float] = {}  # when they ended
         self._is_closing, self._has_worked = False, False
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -210,12 +209,12 @@ class EngineLoop:
                 self._fail(group, engine_error(outcome.error, 1, sequence.length_limit))
                 continue
             run.neighbours = max(run.neighbours, len(outcomes) - sizes[group])
-            emitted = len(outcome.token_ids)
-            self._statistics.count(emitted, outcome.drafted, outcome.examined, outcome.accepted)
-            if sequence not in self._first_tokens:
-                self._first_tokens[sequence] = emitted, time.monotonic()
+            event = outcome.decided
+            self._statistics.count(event.round)
+            if sequence not in self._first_rounds:
+                self._first_rounds[sequence] = time.monotonic()
                 self._statistics.time_to_first_token.add(time.monotonic() - group.arrival)
-            group.publish(Decided(sequence.index, run, outcome.round, outcome.token_ids))
+            group.publish(event)
             if run.stop_reason:
                 self._finish(sequence)
 
@@ -273,16 +272,12 @@ class EngineLoop:
     def _note_end(self, sequence: Sequence, group: SequenceGroup[Sequence]) -> None:
         """Count and log a run that is over."""
         run = sequence.run
-        self._statistics.finished[run.stop_reason] += 1
-        tokens = len(sequence.ids) - sequence.prompt_length
-        first, since = self._first_tokens.pop(sequence, (tokens, 0.0))
-        if tokens > first:
-            self._statistics.time_per_output_token.add((time.monotonic() - since) / (tokens - first))
+        self._statistics.count_end(run, time.monotonic() - self._first_rounds.pop(sequence, 0.0))
         logged = ("method", "lenience", "temperature", "stop_reason", "acceptance_rate", "neighbours")
         fields = {
             "pair": self._pair.key,
             "prompt_tokens": sequence.prompt_length,
-            "tokens": tokens,
+            "tokens": len(sequence.ids) - sequence.prompt_length,
             "rounds": len(run.rounds),
             "seconds": round(time.monotonic() - group.arrival, 3),
         } | {name: getattr(run, name) for name in logged}

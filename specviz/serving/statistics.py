@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
+from specviz.schema.trace import Round, Run
+
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
 """Upper bounds of a histogram's buckets, in seconds. The last bucket, beyond these, has none."""
 
@@ -62,12 +64,18 @@ class EngineStatistics:
     waited_seconds: float = 0.0
     """Seconds in the queue, summed over sequences."""
 
-    def count(self, tokens: int, drafted: int, examined: int, accepted: int) -> None:
+    def count(self, round_: Round) -> None:
         """Add one round of one sequence."""
-        self.tokens += tokens
-        if examined:
+        self.tokens += len(round_.tokens)
+        if round_.examined:
             self.drafts += 1
-            self.draft_tokens += drafted
-            self.examined += examined
-            self.accepted += accepted
-            self.accepted_per_position.update(range(accepted))
+            self.draft_tokens += len(round_.proposals)
+            self.examined += round_.examined
+            self.accepted += round_.accepted
+            self.accepted_per_position.update(range(round_.accepted))
+
+    def count_end(self, run: Run, seconds: float) -> None:
+        """Add a run that ended so many seconds after its first round."""
+        self.finished[run.stop_reason] += 1
+        if later := sum(len(each.tokens) for each in run.rounds[1:]):
+            self.time_per_output_token.add(seconds / later)

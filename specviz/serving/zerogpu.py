@@ -129,7 +129,7 @@ class ZeroGpuService(Service):
                     yield Started(index, item)
                 elif isinstance(item, Round):
                     runs[index].rounds.append(item)
-                    statistics.count(len(item.tokens), len(item.proposals), item.examined, item.accepted)
+                    statistics.count(item)
                     yield Decided(index, runs[index], item)
                 else:
                     vars(runs[index]).update(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import httpx
 import pytest
@@ -10,15 +11,16 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specviz.app.health import health_routes
+from specviz.schema.trace import Round
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
 
 STATISTICS = EngineStatistics(
     "embedded", 32, loaded=True, running=2, waiting=1, finished=Counter(eos=3), tokens=500
 )
-STATISTICS.count(tokens=2, drafted=4, examined=2, accepted=1)
-STATISTICS.count(tokens=5, drafted=5, examined=5, accepted=5)
-STATISTICS.count(tokens=1, drafted=0, examined=0, accepted=0)  # the verifier alone
+ROUNDS: list[Any] = [("ab", "abcd", 2, 1), ("abcde", "abcde", 5, 5), ("a", "", 0, 0)]
+for tokens, proposals, examined, accepted in ROUNDS:
+    STATISTICS.count(Round(0, 0, proposals, examined, accepted, 0.0, 0.0, 0.0, tokens))
 STATISTICS.time_to_first_token.add(0.25)
 STATISTICS.time_to_first_token.add(100)
 

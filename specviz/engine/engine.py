@@ -137,8 +137,8 @@ class _EngineStream(Stream[Event]):
     def close(self) -> None:
         self._events.close()  # type: ignore[attr-defined]
 
-    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
-        self._group.abort(index, reason)
+    def abort(self, index: int | None = None) -> None:
+        self._group.abort(index)
 
 
 def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:

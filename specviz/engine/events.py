@@ -74,8 +74,8 @@ class Stream(ABC, Iterator[E], Generic[E]):
         """End all requests; no further event comes."""
 
     @abstractmethod
-    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
-        """End one request, or all, before its next round; its `Finished` still comes, with this stop reason.
+    def abort(self, index: int | None = None) -> None:
+        """End one request, or all, before its next round; its `Finished` still comes, with stop reason "cancelled".
 
         A request that is over already stays as it is.
         """

@@ -32,7 +32,7 @@ class SequenceGroup(Generic[S]):
     queue_position: int = 0  # as last reported; 0 if no sequence waits
     waiting: list[S] = field(init=False)
     unfinished: list[S] = field(init=False)
-    _aborts: dict[S, str] = field(default_factory=dict)
+    _aborted: set[S] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.waiting, self.unfinished = list(self.sequences), list(self.sequences)
@@ -42,47 +42,25 @@ class SequenceGroup(Generic[S]):
         """When its sequences end, finished or not."""
         return self.arrival + self.seconds
 
-    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
+    def abort(self, index: int | None = None) -> None:
         """Make a sequence, or all, leave before the next step."""
-        for sequence in self.sequences if index is None else [self.sequences[index]]:
-            self._aborts.setdefault(sequence, reason)
+        self._aborted.update(self.sequences if index is None else [self.sequences[index]])
 
     def reason_to_end(self, sequence: S, now: float) -> str:
         """The stop reason of a sequence that must leave now; "" if it may go on.
 
         Past the deadline it is "time" once any of the group was admitted; see `Scheduler.unserved` for the others.
         """
-        if self.stopped():
+        if self.stopped() or sequence in self._aborted:
             return "cancelled"
-        if sequence in self._aborts:
-            return self._aborts[sequence]
         return "time" if self.admitted and now > self.deadline else ""
-
-
-@dataclass(frozen=True)
-class Load:
-    """How full a scheduler is. Immutable: other threads may read it."""
-
-    slots: int
-    queue: float  # sequences that may wait beyond those that free slots will take at once
-    running: int  # slots taken
-    waiting: int  # sequences that have no slot yet
-
-    def check_capacity(self, count: int) -> None:
-        """Check that `count` more sequences may be submitted. If nobody waits, any number may.
-
-        Raises:
-            BusyError: the queue is full.
-        """
-        if self.waiting and self.waiting + count > self.slots - self.running + self.queue:
-            raise BusyError("SpecViz is busy and its queue is full: try again in a minute.")
 
 
 class Scheduler(Generic[S]):
     """Gives slots to sequences: first to visitors who have fewest, then by arrival."""
 
     def __init__(self, slots: int, queue: float = math.inf) -> None:
-        """Arguments as the fields of `Load`."""
+        """`queue`: sequences that may wait beyond those that free slots will take at once."""
         self.slots, self.queue = slots, queue
         self.groups: list[SequenceGroup[S]] = []  # with unfinished sequences, by arrival
         # Sequences whose prompts are being read: one list per admission, in order.
@@ -91,11 +69,14 @@ class Scheduler(Generic[S]):
         self._group_of: dict[S, SequenceGroup[S]] = {}
 
     @property
-    def load(self) -> Load:
-        """How full it is now."""
-        return Load(
-            self.slots, self.queue, len(self._admitted()), sum(len(group.waiting) for group in self.groups)
-        )
+    def running(self) -> int:
+        """Slots taken."""
+        return len(self._admitted())
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have no slot yet."""
+        return sum(len(group.waiting) for group in self.groups)
 
     def group_of(self, sequence: S) -> SequenceGroup[S]:
         """The group of an unfinished sequence."""
@@ -104,12 +85,14 @@ class Scheduler(Generic[S]):
     # ---- arriving --------------------------------------------------------------------------------------------
 
     def submit(self, group: SequenceGroup[S], now: float = 0.0, seconds: float = math.inf) -> None:
-        """Queue a group, whose deadline is `seconds` after `now`. An empty one is ignored.
+        """Queue a group, whose deadline is `seconds` after `now`. An empty one is ignored. If nobody waits, it may have any size.
 
         Raises:
             BusyError: the queue is full; nothing was queued.
         """
-        self.load.check_capacity(len(group.sequences))
+        waiting = self.waiting
+        if waiting and waiting + len(group.sequences) > self.slots - self.running + self.queue:
+            raise BusyError("SpecViz is busy and its queue is full: try again in a minute.")
         group.arrival, group.seconds = now, seconds
         if group.sequences:
             self.groups.append(group)
@@ -160,9 +143,8 @@ class Scheduler(Generic[S]):
         Args:
             room_for: returns how many of a list of sequences, from the first, fit into memory.
         """
-        load = self.load
-        free = load.slots - load.running
-        if not load.waiting or free <= 0:
+        free = self.slots - self.running
+        if not self.waiting or free <= 0:
             return []
         taken = self._taken()
         share = max(1, self.slots // len({group.visitor for group in self.groups}))

@@ -284,8 +284,8 @@ class EngineLoop:
         log.info("text finished", extra={"fields": fields})
 
     def _count_load(self) -> None:
-        load = self._scheduler.load
-        self._statistics.running, self._statistics.waiting = load.running, load.waiting
+        scheduler, statistics = self._scheduler, self._statistics
+        statistics.running, statistics.waiting = scheduler.running, scheduler.waiting
 
 
 @dataclass(eq=False)

@@ -100,8 +100,8 @@ class SharedStream(Stream[Event | Waiting]):
         if self._finalizer:
             self._finalizer()
 
-    def abort(self, index: int | None = None, reason: str = "cancelled") -> None:
+    def abort(self, index: int | None = None) -> None:
         """As `Stream.abort`."""
         if index is not None:
             self._group.sequences[index]  # raises IndexError here, not in the engine's thread
-        self._inbox.send(partial(self._group.abort, index, reason))
+        self._inbox.send(partial(self._group.abort, index))

@@ -164,39 +164,28 @@ class Prompt:
                 'messages must be a list of {"role": ..., "content": ...} with at least one entry.'
             )
         if self.token_ids is not None:
-            object.__setattr__(self, "token_ids", _whole_numbers(self.token_ids))
-            if not self.token_ids:
+            ids = _plain(self.token_ids, Sequence)
+            if not all(type(each) is int and each >= 0 for each in ids):
+                raise RequestError(
+                    "token_ids must be whole numbers of at least 0: a list of them, or a tensor or an array of one dimension."
+                )
+            object.__setattr__(self, "token_ids", ids)
+            if not ids:
                 raise RequestError("token_ids is empty: there must be at least one token to continue.")
         texts = [self.prompt or "", *(message["content"] for message in self.messages or ())]
         if any(map(has_half_characters, texts)):
             raise RequestError("The prompt has half a character in it (a lone surrogate): leave that out.")
 
 
-def _whole_numbers(ids: Any) -> tuple[int, ...]:
-    """Convert ids (a list, tuple, or one-dimensional tensor or array) to plain ints. Raises RequestError for anything else."""
+def _plain(given: Any, kind: Any) -> tuple[Any, ...]:
+    """The entries of a `kind`, or of a tensor or array, as Python's numbers and strings; one None for anything else."""
     try:
-        found = ids.tolist() if hasattr(ids, "tolist") else ids  # arrays of torch and numpy
-        if not isinstance(found, Sequence) or isinstance(found, str | bytes | bytearray):
-            raise TypeError
-        plain = [each.item() if hasattr(each, "item") else each for each in found]
-        if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in plain):
-            raise ValueError
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(
-            "token_ids must be whole numbers of at least 0: a list of them, or a tensor or an array of one dimension."
-        ) from error
-    return tuple(map(int, plain))
-
-
-def _tokens(given: Any) -> tuple[str | int, ...]:
-    found = given.tolist() if hasattr(given, "tolist") else given
-    is_listed = isinstance(found, Iterable) and not isinstance(found, str | bytes)
-    plain: list[Any] = (
-        [each.item() if hasattr(each, "item") else each for each in found] if is_listed else [None]
-    )
-    if not all(type(each) in (int, str) for each in plain):
-        raise RequestError("forbidden_tokens must be a list of ids, and of strings that are one token each.")
-    return tuple(plain)
+        found = given.tolist() if hasattr(given, "tolist") else given  # arrays of torch and numpy
+        if isinstance(found, kind) and not isinstance(found, str | bytes | bytearray):
+            return tuple(each.item() if hasattr(each, "item") else each for each in found)
+    except (ValueError, RuntimeError):  # an entry is a tensor of several numbers
+        pass
+    return (None,)
 
 
 def _is_conversation(messages: object) -> bool:
@@ -275,7 +264,12 @@ class Request(Settings, Prompt):
             setting.check(getattr(self, name))
         self.check_prompt()
         # Copies, so that the caller cannot change them.
-        object.__setattr__(self, "forbidden_tokens", _tokens(self.forbidden_tokens))
+        forbidden = _plain(self.forbidden_tokens, Iterable)
+        if not all(type(each) in (int, str) for each in forbidden):
+            raise RequestError(
+                "forbidden_tokens must be a list of ids, and of strings that are one token each."
+            )
+        object.__setattr__(self, "forbidden_tokens", forbidden)
         if self.messages is not None:
             object.__setattr__(self, "messages", tuple(dict(message) for message in self.messages))
 

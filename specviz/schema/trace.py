@@ -357,10 +357,10 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
         )
     if run.stop_reason not in STOP_REASONS:
         raise TraceError(f"This trace is damaged: {quoted(run.stop_reason)} is no reason to stop.")
-    if not all(_fits(token.what_if, run) for token in run.tokens if token.what_if):
-        raise TraceError("This trace is damaged: a 'what_if' does not fit the run's 'alternatives'.")
-    if run.continues and not 0 <= run.continues.tokens < max(1, len(run.prompt_ids)):
-        raise TraceError("This trace is damaged: it goes on from more tokens than its prompt has.")
+    before = run.continues.tokens if run.continues else 0
+    what_ifs_fit = all(_fits(token.what_if, run) for token in run.tokens if token.what_if)
+    if not what_ifs_fit or not 0 <= before < max(1, len(run.prompt_ids)):
+        raise TraceError("This trace is damaged: its parts do not fit together.")
     return run
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from types import UnionType
@@ -40,8 +41,6 @@ _IF_ANY = ("continues", "neighbours", "tail")
 """Fields of a run that are left out if empty."""
 
 R = TypeVar("R")
-
-_FOREIGN = "This is not a SpecViz trace: its first line must be the run's own."
 
 
 def opening(run: Any) -> dict[str, Any]:
@@ -93,13 +92,11 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
     built = [_build(round_type, record, "round", number) for number, record in enumerate(rounds, 2)]
     hints = get_type_hints(run_type) | ({"draft_length": int} if version == 2 else {})
     values: dict[str, Any] = {}
+    # Fields that are newer than the trace get their defaults.
+    may_lack = {*_IF_ANY, *(name for name, setting in SETTINGS.items() if setting.added)}
     for names, record, number in ((_at_begin(run_type), header, 1), (_AT_END, end, len(rounds) + 2)):
-        # Fields that are newer than the trace get their defaults.
-        may_lack = {*_IF_ANY, *(name for name, setting in SETTINGS.items() if setting.added)}
-        known = [name for name in names if name in record or name not in may_lack]
-        if missing := [name for name in known if name not in record]:
-            raise TraceError(f"Line {number} of this trace is damaged: {missing[0]!r} is missing.")
-        values |= {name: _build(hints[name], record[name], name, number) for name in known}
+        _require([name for name in names if name not in may_lack], record, number)
+        values |= {name: _build(hints[name], record[name], name, number) for name in names if name in record}
     make: Callable[..., R] = run_type
     return make(**values, rounds=built)
 
@@ -119,45 +116,30 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        record = _record(number, line)
-        if not records:
-            _check_header(record)
-        elif records[-1].get("type") == "end" or record.get("type") not in ("round", "end"):
-            raise TraceError(
-                "This trace is damaged: between its first and last line there may only be rounds."
-            )
-        records.append(record)
-    if not records:
-        raise TraceError(_FOREIGN)
+    """The run, its rounds and its end."""
+    records = [_record(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    header = records[0] if records else {}
+    if header.get("type") != "run" or header.get("schema") != SCHEMA:
+        raise TraceError("This is not a SpecViz trace: its first line must be the run's own.")
+    if header.get("version") not in READABLE:
+        raise TraceError(
+            f"This trace has schema version {quoted(header.get('version'))}; this SpecViz reads versions "
+            f"{READABLE[0]} to {READABLE[-1]}."
+        )
     if records[-1].get("type") != "end":
         raise TraceError("This trace is truncated: its last line, which says how the run ended, is missing.")
+    if any(each.get("type") != "round" for each in records[1:-1]):
+        raise TraceError("This trace is damaged: between its first and last line there may only be rounds.")
     return records
 
 
 def _record(number: int, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(
-            f"Line {number} of this trace is not JSON: the file is damaged, truncated or foreign."
-        ) from error
-    if not isinstance(record, dict):
-        raise TraceError(f"Line {number} of this trace is not a JSON object.")
-    return record
-
-
-def _check_header(record: dict[str, Any]) -> None:
-    if record.get("type") != "run" or record.get("schema") != SCHEMA:
-        raise TraceError(_FOREIGN)
-    if record.get("version") not in READABLE:
-        raise TraceError(
-            f"This trace has schema version {quoted(record.get('version'))}; this SpecViz reads versions "
-            f"{READABLE[0]} to {READABLE[-1]}."
-        )
+    with suppress(ValueError, RecursionError):
+        if isinstance(record := json.loads(line), dict):
+            return record
+    raise TraceError(
+        f"Line {number} of this trace is no JSON object: the file is damaged, truncated or foreign."
+    )
 
 
 @cache
@@ -174,17 +156,18 @@ def _build(kind: Any, value: Any, name: str, line: int) -> Any:
         return [_build(get_args(kind)[0], item, name, line) for item in value]
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         hints = _hints(kind)
-        if missing := [
-            key for key in hints if key not in value and not hasattr(kind, key)
-        ]:  # without a default
-            raise TraceError(f"Line {line} of this trace is damaged: {missing[0]!r} is missing.")
+        _require([key for key in hints if not hasattr(kind, key)], value, line)  # those without a default
         return kind(
             **{key: _build(hint, value[key], key, line) for key, hint in hints.items() if key in value}
         )
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
-    if kind in (int, str, bool) and type(value) is kind:
-        if kind is str and has_half_characters(value):
-            raise TraceError(f"Line {line} of this trace is damaged: {name!r} has half a character in it.")
+    if kind in (int, str, bool) and type(value) is kind and not (kind is str and has_half_characters(value)):
         return value
     raise TraceError(f"Line {line} of this trace is damaged: {name!r} is of the wrong kind.")
+
+
+def _require(names: Iterable[str], record: dict[str, Any], line: int) -> None:
+    """Raise TraceError if a name is missing in a record."""
+    if missing := [name for name in names if name not in record]:
+        raise TraceError(f"Line {line} of this trace is damaged: {missing[0]!r} is missing.")

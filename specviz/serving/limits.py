@@ -54,7 +54,7 @@ class Limits:
 
     def check(self, request: Request) -> None:
         """Raises RequestError if a request is longer than allowed. Without a tokenizer, it can count the tokens of `token_ids` only."""
-        length = prompt_characters(request)
+        length = len(request.prompt or "") + sum(len(each["content"]) for each in request.messages or ())
         if length > self.max_prompt:
             raise RequestError(
                 f"The prompt has {length} characters; here it may have at most {self.max_prompt}: shorten it."
@@ -85,11 +85,6 @@ class Limits:
             raise RequestError(
                 f"{len(requests)} texts were asked for side by side; at most {self.max_panes} are allowed."
             )
-
-
-def prompt_characters(request: Request) -> int:
-    """Number of characters of a prompt, or of all its messages."""
-    return len(request.prompt or "") + sum(len(message["content"]) for message in request.messages or ())
 
 
 CLASS = Limits(

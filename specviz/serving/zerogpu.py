@@ -25,7 +25,7 @@ from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
 from specviz.schema.trace import Round, Run
 from specviz.schema.trace_file import ending
-from specviz.serving.limits import Limits, prompt_characters
+from specviz.serving.limits import Limits
 from specviz.serving.logs import MAX_TEXT
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
@@ -50,7 +50,6 @@ _MOVED = 2e9  # bytes of weights per second, from disk to the GPU
 _READ = 5e11  # bytes of weights per second, in a pass
 _ROUND = 0.05  # seconds per token: draft, verification, decision
 _MORE = 0.01  # further seconds per token, for each text of the batch
-_CHARACTER = 0.0005  # seconds of prefill per character
 
 _MARGIN = 5
 """Runs end this many seconds before their worker does, so that their texts are not lost."""
@@ -200,7 +199,7 @@ def _serve(key: str, requests: Sequence[Request], seconds: int) -> Iterator[tupl
 
 
 def seconds(requests: Sequence[Request], parameters: int) -> int:
-    """GPU seconds to request for writing all texts as one batch, from `LEAST` to `MOST`.
+    """GPU seconds to request for writing all texts as one batch, from `LEAST` to `MOST`. Prefill takes next to none.
 
     Args:
         requests: the texts.
@@ -209,8 +208,7 @@ def seconds(requests: Sequence[Request], parameters: int) -> int:
     weights = parameters * 2  # bytes, in bfloat16
     token = _ROUND + _MORE * len(requests) + weights / _READ
     tokens = max((request.max_new_tokens for request in requests), default=0)
-    prompts = sum(prompt_characters(each) + 4 * len(each.token_ids or ()) for each in requests)
-    estimate = _START + weights / _MOVED + _CHARACTER * prompts + token * tokens
+    estimate = _START + weights / _MOVED + token * tokens
     return math.ceil(min(max(estimate, LEAST), MOST))
 
 

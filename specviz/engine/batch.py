@@ -141,11 +141,6 @@ class Batch:
         longest = max(sequence.prompt_length for sequence in sequences)
         return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 
-    def warm_up(self) -> None:
-        """Measure the pair's pass times, which on a GPU also captures the passes of one short text; only while the batch is empty."""
-        if not self.sequences:
-            self.pair.pass_times  # noqa: B018
-
     # ---- membership ----------------------------------------------------------------------------------------
 
     @torch.inference_mode()

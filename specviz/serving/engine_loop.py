@@ -101,10 +101,6 @@ class EngineLoop:
             self._statistics.refused += len(group.sequences)
             group.publish(error.with_traceback(None))
 
-    def warm_up(self) -> None:
-        """As `SharedEngine.warm_up`."""
-        self._batch.warm_up()
-
     def close(self) -> None:
         """End the loop."""
         self._is_closing = True

@@ -89,8 +89,8 @@ class SharedEngine(BaseEngine[Event | Waiting]):
             del future  # an exception's traceback refers to this frame: a reference cycle
 
     def warm_up(self) -> None:
-        """Prepare the device so that the first text is as fast as later ones (`Batch.warm_up`)."""
-        self.call(self._loop.warm_up)
+        """Measure the pair's pass times, which on a GPU also captures the passes of one short text. Call before any request."""
+        self.call(lambda: self.pair.pass_times)
 
     def _submit(self, group: SequenceGroup[Sequence]) -> None:
         submit = partial(self._loop.submit, group, time.monotonic(), self.seconds)

@@ -211,23 +211,13 @@ def _host_bytes() -> int:
 def _gpu_bytes(environment: Mapping[str, str]) -> int:
     """Memory of all NVIDIA GPUs that torch would use. Asks nvidia-smi, since importing torch takes seconds."""
     tool = shutil.which("nvidia-smi", path=environment.get("PATH"))
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
     try:
-        if tool is None or "+cpu" in version("torch"):
+        if tool is None or visible == "" or "+cpu" in version("torch"):
             return 0
-        query = [tool, "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+        query = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        query += [f"--id={visible}"] if visible else []
         listing = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError, PackageNotFoundError):
         return 0
-    return read_gpus(listing, environment.get("CUDA_VISIBLE_DEVICES"))
-
-
-def read_gpus(listing: str, visible: str | None) -> int:
-    """Total bytes of the visible GPUs. `listing` has lines of "index, uuid, MiB"; `visible` is CUDA_VISIBLE_DEVICES, or None for all."""
-    names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
-    total = 0
-    for line in listing.splitlines():
-        index, uuid, memory = (*(part.strip() for part in line.split(",")), "", "", "")[:3]
-        seen = names is None or any(name == index or (name and uuid.startswith(name)) for name in names)
-        if seen and memory.isdigit():
-            total += int(memory) * 2**20
-    return total
+    return sum(int(line) * 2**20 for line in listing.split() if line.isdigit())

@@ -294,10 +294,7 @@ def accept(
 
     Without a verifier every draft token is accepted (`drafter_only`); without a drafter one token is drawn from p (`verifier_only`).
 
-    Args:
-        method: by which these sequences are decided.
-        drafted: of all sequences that draft.
-        verifier_logits: of all sequences that are verified, [B, K or more, V], on `device`.
+    `drafted` and `verifier_logits` [B, K or more, V], on `device`, are those of all sequences that draft, and that are verified.
     """
     tokens = q_logits = p_logits = verdict = resampled = None
     lengths, longest, known = [0] * len(sequences), 1, {}
@@ -373,10 +370,7 @@ def _penalty(device: torch.device, sequences: list[Sequence]) -> Penalty | None:
     strengths = [each.repetition_penalty for each in sequences]
     if all(strength == 1 for strength in strengths):
         return None
-    seen = [
-        list(set(each.ids) if strength != 1 else each.ids[-1:])
-        for each, strength in zip(sequences, strengths, strict=True)
-    ]
+    seen = [list(set(each.ids) if each.repetition_penalty != 1 else each.ids[-1:]) for each in sequences]
     longest = max(map(len, seen))
     padded = [ids + ids[:1] * (longest - len(ids)) for ids in seen]
     return Penalty(_on(device, np.array(strengths, np.float64)[:, None]), _on(device, padded))

@@ -29,7 +29,6 @@ class Setting:
         excludes_low: whether `low` itself is invalid.
         word: a valid value that is not a number.
         endpoints: endpoints that have this parameter; "pane" is a pane of `compare`.
-        warps: whether it is a sampling parameter, a field of `specviz.core.sampling.SamplingParameters`.
         added: whether it is newer than version 4 of traces. If a trace lacks it, its default holds.
         name, kind, default: name, type and default of the field. `kind` is the type for clients, which may differ from the
             field's.
@@ -40,7 +39,6 @@ class Setting:
     excludes_low: bool = False
     word: str | None = None
     endpoints: tuple[str, ...] = ("generate", "compare")
-    warps: bool = False
     added: bool = False
     name: str = ""
     kind: Any = None
@@ -93,15 +91,15 @@ class Settings:
     draft_length: int | Literal["auto"] = _setting(
         AUTO, low=1, high=MAX_DRAFT_LENGTH, word=AUTO, kind=int | str, endpoints=("generate", "pane")
     )
-    temperature: float = _setting(0.7, low=0, warps=True)
-    top_k: int = _setting(0, low=0, warps=True)
-    top_p: float = _setting(1.0, low=0, high=1, excludes_low=True, warps=True)
+    temperature: float = _setting(0.7, low=0)
+    top_k: int = _setting(0, low=0)
+    top_p: float = _setting(1.0, low=0, high=1, excludes_low=True)
     seed: int = _setting(0, low=0)
     max_new_tokens: int = _setting(128, low=1)
     forbidden_tokens: Sequence[str | int] = _setting((), kind=list[str], endpoints=())
     echo: bool = _setting(False, endpoints=())
     inspect: int = _setting(0, low=0, high=MAX_INSPECT, endpoints=("generate",))
-    min_p: float = _setting(0.0, low=0, high=1, warps=True, added=True)
+    min_p: float = _setting(0.0, low=0, high=1, added=True)
     rule: str = _setting("", endpoints=("generate", "pane"), added=True)
     repetition_penalty: float | None = _setting(None, low=0.01, high=100, added=True)
     greedy_drafts: bool = _setting(False, endpoints=(), added=True)
@@ -109,7 +107,7 @@ class Settings:
     @property
     def warp(self) -> tuple[Any, ...]:
         """The sampling parameters, as fields of `specviz.core.sampling.SamplingParameters`."""
-        return tuple(getattr(self, name) for name in _WARPS)
+        return self.temperature, self.top_k, self.top_p, self.min_p
 
 
 def _registered() -> dict[str, Setting]:
@@ -124,7 +122,6 @@ def _registered() -> dict[str, Setting]:
 
 SETTINGS: dict[str, Setting] = _registered()
 """Every setting by name, in the order of the fields."""
-_WARPS = tuple(name for name, each in SETTINGS.items() if each.warps)
 
 
 def arguments(endpoint: str) -> list[str]:

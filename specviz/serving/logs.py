@@ -58,8 +58,8 @@ class _Handler(logging.StreamHandler):
     def __init__(self, stream: TextIO, *, is_json: bool) -> None:
         super().__init__(stream)
         self._is_json = is_json
-        self._written: dict[Any, tuple[float, int]] = {}
-        """For each warning: when it was last written, and how often it was omitted since then."""
+        self._written: dict[Any, float] = {}
+        """When each warning was last written."""
 
     def filter(self, record: logging.LogRecord) -> Any:
         """Whether a record is written."""
@@ -67,20 +67,16 @@ class _Handler(logging.StreamHandler):
         return is_loggable and super().filter(record) and not self._is_repeated(record)
 
     def _is_repeated(self, record: logging.LogRecord) -> bool:
-        """Whether the same warning was written recently. If not, and if some were omitted, adds their number to the record."""
+        """Whether the same warning was written recently."""
         if record.levelno < logging.WARNING:
             return False
         error = record.exc_info[0] if record.exc_info else None
         key = (record.name, _event(record), error, getattr(record, "fields", {}).get("pair"))
-        at, left_out = self._written.get(key, (-math.inf, 0))
-        if monotonic() - at < REPEAT_SECONDS:
-            self._written[key] = (at, left_out + 1)
+        if monotonic() - self._written.get(key, -math.inf) < REPEAT_SECONDS:
             return True
         if len(self._written) >= _MOST_WARNINGS:
             self._written.clear()
-        self._written[key] = (monotonic(), 0)
-        if left_out:
-            vars(record)["fields"] = getattr(record, "fields", {}) | {"repeated": left_out}
+        self._written[key] = monotonic()
         return False
 
     def format(self, record: logging.LogRecord) -> str:

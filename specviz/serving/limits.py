@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -78,13 +78,6 @@ class Limits:
         else:
             has, may = f"The prompt has {count} tokens", "it may"
         raise RequestError(f"{has}; here {may} have at most {most}: shorten the prompt.")
-
-    def check_panes(self, requests: Sequence[Request]) -> None:
-        """Raises RequestError if too many requests are compared."""
-        if len(requests) > self.max_panes:
-            raise RequestError(
-                f"{len(requests)} texts were asked for side by side; at most {self.max_panes} are allowed."
-            )
 
 
 CLASS = Limits(

@@ -16,7 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specviz.errors import BusyError, NoRoomError, PairError, SpecvizError
+from specviz.errors import BusyError, NoRoomError, PairError, RequestError, SpecvizError
 from specviz.models.registry import find_pair
 from specviz.progress import Progress, silent
 from specviz.schema.settings import Request
@@ -169,7 +169,10 @@ class Service:
 
         Yields lines of `specviz.serving.lines`. Requests of one pair share their batch. Other arguments and errors as for `events`.
         """
-        self.limits.check_panes(requests)
+        if len(requests) > self.limits.max_panes:
+            raise RequestError(
+                f"{len(requests)} texts were asked for side by side; at most {self.limits.max_panes} are allowed."
+            )
         with self._visit(visitor, requests), ExitStack() as stack:
             engines = {key: stack.enter_context(self.engine(key, progress)) for key in dict.fromkeys(keys)}
             from specviz.analysis.quality import mean_log_probability  # here: see `_importing`

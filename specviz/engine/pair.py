@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec
 
-from specviz.models import pair
+from specviz.engine.engine import Engine
+from specviz.models import loading, pair
 from specviz.models.pair import ModelPair
-from specviz.models.registry import PairSpec, find_pair
-
-if TYPE_CHECKING:
-    from specviz.schema.trace import Run
+from specviz.schema.settings import Request
+from specviz.schema.trace import Run
 
 A = ParamSpec("A")
 
@@ -32,9 +31,6 @@ class Pair(ModelPair):
             RequestError: an option out of range, or a prompt that cannot be served.
             EngineError: a run failed.
         """
-        # Not imported above: torch takes seconds to import, and an unknown pair is refused without it.
-        from specviz.engine.engine import Engine
-        from specviz.schema.settings import Request
 
         def request(one: str | list[dict[str, str]]) -> Request:
             return Request(**({"prompt": one} if isinstance(one, str) else {"messages": one}), **options)
@@ -55,17 +51,5 @@ def _generating(make: Callable[A, ModelPair]) -> Callable[A, Pair]:
     return made
 
 
+load_pair = _generating(loading.load_pair)
 pair_from_models = _generating(pair.pair_from_models)
-
-if TYPE_CHECKING:
-    from specviz.models import loading
-
-    load_pair = _generating(loading.load_pair)
-else:
-
-    def load_pair(key: str | PairSpec, *given: Any, **more: Any) -> Pair:
-        """Load a pair that generates; arguments and errors as for `specviz.models.loading.load_pair`."""
-        spec = find_pair(key)
-        from specviz.models import loading  # takes seconds to import; an unknown pair is refused before
-
-        return _generating(loading.load_pair)(spec, *given, **more)

@@ -144,6 +144,14 @@ class Prompt:
     token_ids: Sequence[int] | None = None
     raw: bool = False
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Characters of the prompt or of all its messages, and tokens of `token_ids`."""
+        return sum(map(len, self._texts())), len(self.token_ids or ())
+
+    def _texts(self) -> list[str]:
+        return [self.prompt or "", *(message["content"] for message in self.messages or ())]
+
     def check_prompt(self) -> None:
         """Raise RequestError unless exactly one of the three is given, and it is valid."""
         given = [name for name in ("prompt", "messages", "token_ids") if getattr(self, name) is not None]
@@ -169,8 +177,7 @@ class Prompt:
             object.__setattr__(self, "token_ids", ids)
             if not ids:
                 raise RequestError("token_ids is empty: there must be at least one token to continue.")
-        texts = [self.prompt or "", *(message["content"] for message in self.messages or ())]
-        if any(map(has_half_characters, texts)):
+        if any(map(has_half_characters, self._texts())):
             raise RequestError("The prompt has half a character in it (a lone surrogate): leave that out.")
 
 

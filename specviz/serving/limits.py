@@ -54,12 +54,12 @@ class Limits:
 
     def check(self, request: Request) -> None:
         """Raises RequestError if a request is longer than allowed. Without a tokenizer, it can count the tokens of `token_ids` only."""
-        length = len(request.prompt or "") + sum(len(each["content"]) for each in request.messages or ())
+        length, count = request.size
         if length > self.max_prompt:
             raise RequestError(
                 f"The prompt has {length} characters; here it may have at most {self.max_prompt}: shorten it."
             )
-        self.check_tokens(request, len(request.token_ids or ()))
+        self.check_tokens(request, count)
         if request.max_new_tokens > self.max_new_tokens:
             raise RequestError(
                 f"Max new tokens is {quoted(request.max_new_tokens)}; here it may be at most {self.max_new_tokens}."

@@ -19,6 +19,7 @@ from specviz.engine.draft_length import best_draft_length
 from specviz.engine.record import Outcome
 from specviz.engine.round import run_round
 from specviz.engine.sequence import Sequence
+from specviz.errors import is_out_of_memory
 from specviz.models.pair import ModelPair
 from specviz.runtime.memory import give_back_memory, spare_memory, synchronize
 from specviz.runtime.prefix_cache import LONGEST, SHORTEST, PrefixCache, common_length
@@ -33,19 +34,18 @@ _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
 """Bytes that a round takes per draft token and vocabulary entry: logits, distributions, cumulative sums; more if they are sorted,
 inspected or drawn with shared noise."""
 
-PrefixCaches = tuple[PrefixCache, PrefixCache]
-"""The drafter's and the verifier's."""
-
 
 class Batch:
     """Sequences that share their forward passes."""
 
-    def __init__(self, pair: ModelPair, prefixes: PrefixCaches | None = None, *, apart: bool = False) -> None:
+    def __init__(
+        self, pair: ModelPair, prefixes: tuple[PrefixCache, PrefixCache] | None = None, *, apart: bool = False
+    ) -> None:
         """An empty batch.
 
         Args:
             pair: whose models it runs.
-            prefixes: prefix caches, read and updated; None for none.
+            prefixes: the drafter's and the verifier's prefix cache, read and updated; None for none.
             apart: True for a short-lived batch beside another one, whose workspaces it does not use.
         """
         self.pair = pair
@@ -97,6 +97,15 @@ class Batch:
             slots += count * longest * model.position_bytes
             slots += count * min(model.chunk, prompt) * model.reading_bytes(longest)
         return slots + sum(map(_round_bytes, [*self.sequences, *sequences])) * self.pair.vocabulary_size
+
+    def free_memory(self) -> bool:
+        """Free the prefix caches or, if they are empty, captured passes. Returns whether any were freed."""
+        cleared = [cache.clear() for cache in self._prefixes or ()]
+        if any(cleared):
+            log.warning("memory ran out: prefix caches were cleared")
+            give_back_memory()
+            return True
+        return self.free_captures()
 
     def free_captures(self) -> bool:
         """Free the pair's captured passes, and capture none until the batch is empty. Returns whether any were freed."""
@@ -207,12 +216,18 @@ class Batch:
     def step(self, *, short: bool = False) -> list[Outcome]:
         """Run one round for all sequences; finished and failed ones leave the batch. If `short`, K is 1 where it is left to the engine.
 
-        If a forward pass fails, its error is raised and no sequence has changed, so the step can be tried again. A sequence that cannot
-        be removed properly has an outcome with the error.
+        If memory runs out, the round is repeated as long as some can be freed. If a forward pass fails, its error is raised and no
+        sequence has changed, so the step can be tried again. A sequence that cannot be removed properly has an outcome with the error.
         """
         choosing = sum(each.chooses_draft_length for each in self.sequences)
         length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
-        outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
+        while True:
+            try:
+                outcomes, seconds = run_round(self._drafter, self._verifier, length, self.pair.backend)
+                break
+            except Exception as error:
+                if not (is_out_of_memory(error) and self.free_memory()):
+                    raise
         found = [self._conclude(outcome, seconds.total) for outcome in outcomes]
         return sorted(found, key=lambda outcome: outcome.sequence.index)
 

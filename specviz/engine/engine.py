@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any, Generic
 
 from specviz.engine.batch import Batch
 from specviz.engine.events import E, Event, Finished, Started, Stream, finished
-from specviz.engine.record import Outcome
 from specviz.engine.scheduler import Scheduler, SequenceGroup
 from specviz.engine.sequence import Sequence
 from specviz.errors import EngineError, RequestError, is_out_of_memory
@@ -143,7 +142,7 @@ class _EngineStream(Stream[Event]):
 
 def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
     """One step's events."""
-    for outcome in step(batch, batch.free_captures):
+    for outcome in batch.step():
         sequence = outcome.sequence
         if (error := outcome.error) is not None:
             try:
@@ -154,16 +153,6 @@ def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
         if sequence not in batch.sequences:
             scheduler.finish(sequence)
             yield Finished(sequence.index, sequence.run)
-
-
-def step(batch: Batch, free_memory: Callable[[], bool]) -> list[Outcome]:
-    """Run one step of a batch; if memory runs out, retry as long as `free_memory` frees any."""
-    while True:
-        try:
-            return batch.step()
-        except Exception as error:
-            if not (is_out_of_memory(error) and free_memory()):
-                raise
 
 
 def out_of_memory(count: int, longest: int) -> EngineError:

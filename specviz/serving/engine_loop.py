@@ -22,7 +22,7 @@ from specviz.models.pair import ModelPair
 from specviz.runtime.memory import give_back_memory
 from specviz.runtime.prefix_cache import PrefixCache
 from specviz.serving.inbox import STOPPED, Inbox
-from specviz.serving.recovery import engine_error, first_step, free_memory, step_or_recover
+from specviz.serving.recovery import engine_error, first_step, step_or_recover
 from specviz.serving.statistics import EngineStatistics
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class EngineLoop:
         """Repeat the prefill if memory could be freed; otherwise fail the group."""
         longest, index = prefill.batch.longest, self._prefills.index(prefill)
         prefill.batch.clear()
-        if is_out_of_memory(error) and free_memory(self._batch, self._prefix_caches):
+        if is_out_of_memory(error) and self._batch.free_memory():
             # Without prefix caches: the repetition would fill them again, the next failure would free them, and so on without end.
             self._prefills[index] = self._begin_prefill(prefill.sequences, cached=False)
         else:
@@ -189,7 +189,7 @@ class EngineLoop:
     def _step(self) -> None:
         begin = time.monotonic()
         if self._batch.sequences:
-            self._publish_outcomes(step_or_recover(self._batch, self._prefix_caches))
+            self._publish_outcomes(step_or_recover(self._batch))
         self._step_seconds = time.monotonic() - begin
 
     def _publish_outcomes(self, outcomes: list[Outcome]) -> None:

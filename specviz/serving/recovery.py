@@ -1,30 +1,28 @@
 """Recovery from failed steps, so that as few sequences as possible fail.
 
-If memory runs out, the prefix caches are freed, then the captured passes. If that is not enough, the longest sequence fails. After
+If memory runs out and a batch can free none, the longest sequence fails. After
 any other error, each sequence repeats the step in a batch of its own.
 """
 
 from __future__ import annotations
 
 import logging
-from functools import partial
 
-from specviz.engine.batch import Batch, PrefixCaches
-from specviz.engine.engine import out_of_memory, step
+from specviz.engine.batch import Batch
+from specviz.engine.engine import out_of_memory
 from specviz.engine.record import Outcome
 from specviz.errors import EngineError, is_out_of_memory
-from specviz.runtime.memory import give_back_memory
 
 log = logging.getLogger(__name__)
 
 
-def step_or_recover(batch: Batch, caches: PrefixCaches) -> list[Outcome]:
+def step_or_recover(batch: Batch) -> list[Outcome]:
     """One step of a batch. A sequence that fails has an outcome with an error.
 
-    If no memory can be freed, the only outcome is an error for the longest sequence. It is still in the batch: remove it before the next step.
+    If memory runs out and none can be freed, the only outcome is an error for the longest sequence. It is still in the batch: remove it before the next step.
     """
     try:
-        return step(batch, partial(free_memory, batch, caches))
+        return batch.step()
     except Exception as error:
         if is_out_of_memory(error):
             return [_fail_longest(batch)]
@@ -39,16 +37,6 @@ def first_step(batch: Batch) -> list[Outcome]:
     except Exception as error:
         log.error("a first step failed; the joint step tries again", exc_info=error)
         return []
-
-
-def free_memory(batch: Batch, caches: PrefixCaches) -> bool:
-    """Free caches: prefix caches, or if they are empty, captured passes. Returns whether any was freed."""
-    cleared = [cache.clear() for cache in caches]
-    if any(cleared):
-        log.warning("memory ran out: prefix caches were cleared")
-        give_back_memory()
-        return True
-    return batch.free_captures()
 
 
 def engine_error(error: Exception, count: int, longest: int) -> EngineError:

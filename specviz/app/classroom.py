@@ -26,7 +26,7 @@ from specviz import environment
 from specviz.app.components.scripted_html import TEMPLATES, module_address, style
 from specviz.app.look import font_faces
 from specviz.errors import RequestError, SpecvizError
-from specviz.lessons.shelf import shown_lessons
+from specviz.lessons.lesson import shown_lessons
 from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
 
@@ -78,7 +78,7 @@ class Classroom:
             RequestError: there is no such lesson or step.
         """
         self.check(asked.get("key"))
-        lesson, step, known = asked.get("lesson"), asked.get("step"), shown_lessons().lessons
+        lesson, step, known = asked.get("lesson"), asked.get("step"), shown_lessons()
         if not asked.keys() & {"lesson", "step"}:
             self.invitation = None
             return

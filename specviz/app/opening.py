@@ -19,7 +19,7 @@ from specviz.app.running import QUIET, sent_with
 from specviz.app.tabs.compare import Compare
 from specviz.app.tabs.generate import OPENING, Generate, fill, fresh, show_recorded
 from specviz.compat.gradio import then_always
-from specviz.lessons.shelf import shown_lessons
+from specviz.lessons.lesson import shown_lessons
 from specviz.schema.settings import DEFAULT_METHOD
 from specviz.serving.limits import Limits
 
@@ -61,7 +61,7 @@ def wire_opening(
         is_held: bool = False,
     ) -> list[Any]:
         """Updates for a query. When the page first opens, settings that the query omits already have their initial values."""
-        link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons().lessons))
+        link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons()))
         problems = escape(" ".join(link.problems))
         # When the page first opens, select a tab only if the link names it: a quick visitor may already have chosen another.
         tab = _tab(link) or (None if is_first else "idea")

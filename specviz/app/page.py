@@ -32,7 +32,7 @@ from specviz.app.tabs.tradeoff import tradeoff_tab
 from specviz.compat.gradio import serve_head
 from specviz.compat.gradio_answers import Answers
 from specviz.compat.uvicorn import bound_connections
-from specviz.lessons.shelf import shown_lessons
+from specviz.lessons.lesson import shown_lessons
 from specviz.serving.service import Service
 
 _SESSIONS = 1000

@@ -1,26 +1,33 @@
-"""A lesson: its steps in order, each with a picture and a text in every language.
+"""Lessons: the project's own, and those in a folder that the server's owner names. A lesson has steps, each with a picture and a text
+in every language.
 
-Checks that texts and pictures fit together. Knows neither where lessons lie nor what shows them.
+Visitors open a lesson by name and cannot give a path.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from specviz import environment
 from specviz.errors import LessonError, SpecvizError
-from specviz.lessons.pictures import Picture, Shelf, draw
+from specviz.lessons.pictures import Picture, draw
 from specviz.lessons.texts import LessonText, StepText, read_text
+from specviz.resources import ASSETS
 
+FOLDER = ASSETS / "lessons"
+"""The project's own lessons."""
 PICTURES = "pictures.yaml"
 """The file that says what each step shows."""
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 Words = Mapping[str, Mapping[str, str]]
 """The words of buttons and pictures, by language and name."""
@@ -51,17 +58,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson: the name of its folder, and its text by language, English first if there is English."""
+    """A lesson: its folder, its text by language, English first if there is English, and the words of all languages."""
 
-    name: str
+    folder: Path
     texts: Mapping[str, LessonText]
-    shelf: Shelf
+    words: Words
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
 
     @cached_property
     def _pictures(self) -> list[Any]:
         """The entries of the file of pictures, one for each step."""
         first = next(iter(self.texts.values()))
-        pictures: list[Any] = _read_yaml(self.shelf.folder / PICTURES, f"{self.name}/{PICTURES}", list)
+        pictures: list[Any] = _read_yaml(self.folder / PICTURES, f"{self.name}/{PICTURES}", list)
         if len(pictures) != len(first.steps):
             raise LessonError(
                 f"{self.name}/{PICTURES}: there are {len(pictures)} pictures for {len(first.steps)} steps."
@@ -85,7 +97,7 @@ class Lesson:
             kind, minutes = str(more.pop("kind")), more.pop("minutes")
             if not isinstance(minutes, int | float):
                 raise LessonError("“minutes” must be a number.")
-            picture = draw(kind, more, self.shelf)
+            picture = draw(kind, more, self.folder)
         except SpecvizError as error:
             raise LessonError(f"{self.name}/{PICTURES}, step {index + 1}: {error}") from error
         texts = {code: text.steps[index] for code, text in self.texts.items()}
@@ -97,7 +109,7 @@ class Lesson:
                 raise LessonError(f"{where}: there is no {{{min(unknown)}}} in this step; there is {names}.")
         return Step(kind, minutes, picture, texts)
 
-    def cover(self, words: Words) -> dict[str, Any]:
+    def cover(self) -> dict[str, Any]:
         """What a list of lessons says of it, JSON-ready."""
         minutes = [fields.get("minutes", 0) for fields in self._pictures]
         languages = {
@@ -105,7 +117,7 @@ class Lesson:
                 "title": text.title,
                 "about": text.about,
                 "end": text.end,
-                "words": words[code],
+                "words": self.words[code],
                 "route": [step.plain_title for step in text.steps if not step.deeper],
             }
             for code, text in self.texts.items()
@@ -121,10 +133,6 @@ class Lesson:
             "languages": languages,
         }
 
-    def told(self, words: Words) -> dict[str, Any]:
-        """The whole lesson, JSON-ready, for the browser."""
-        return self.cover(words) | {"steps": [step.told() for step in self.steps]}
-
 
 @dataclass(frozen=True)
 class BrokenLesson:
@@ -133,13 +141,41 @@ class BrokenLesson:
     name: str
     problem: str
 
+    def cover(self) -> dict[str, Any]:
+        """What a list of lessons says of it, JSON-ready."""
+        return asdict(self)
 
-def read_lesson(folder: Path, shelf: Shelf, words: Words) -> Lesson:
-    """Read the texts of the lesson in a folder.
 
-    Raises:
-        LessonError: there is no text, or one has an error; the sentence names file and line.
-    """
+@cache
+def shown_lessons() -> dict[str, Lesson | BrokenLesson]:
+    """The lessons by name, the project's own first, read once per process."""
+    return read_lessons()
+
+
+def read_lessons() -> dict[str, Lesson | BrokenLesson]:
+    """Read the project's lessons and those in the folder SPECVIZ_LESSONS. One that cannot be read becomes a `BrokenLesson`; the others work."""
+    named = environment.LESSONS.value()
+    folders = [FOLDER, *([named] if named else [])]
+    found: dict[str, Lesson | BrokenLesson] = {}
+    try:
+        words = read_words(folders)
+    except LessonError as error:
+        found["words"] = BrokenLesson("words", str(error))
+        words = read_words([FOLDER])
+    for folder in folders:
+        for path in sorted(each for each in folder.iterdir() if each.is_dir() and each.name != "words"):
+            try:
+                found[path.name] = lesson = _read_lesson(path, words)
+                if folder != FOLDER:  # the project's own have no errors, and take a second to read
+                    _ = lesson.steps
+            except SpecvizError as error:
+                found[path.name] = BrokenLesson(path.name, str(error))
+    return found
+
+
+def _read_lesson(folder: Path, words: Words) -> Lesson:
+    if not _NAME.fullmatch(folder.name):
+        raise LessonError("The name of a lesson’s folder has small letters, digits and hyphens.")
     paths = sorted(folder.glob("*.md"), key=lambda path: (path.stem != "en", path.stem))
     if not paths:
         raise LessonError(f"{folder.name}: there is no text, such as en.md.")
@@ -153,7 +189,7 @@ def read_lesson(folder: Path, shelf: Shelf, words: Words) -> Lesson:
                 raise LessonError(
                     f"{text.file}, step {number}: depth, choices and right choice differ from {first.file}."
                 )
-    return Lesson(folder.name, texts, shelf)
+    return Lesson(folder, texts, words)
 
 
 def read_words(folders: list[Path]) -> dict[str, dict[str, str]]:
@@ -178,11 +214,9 @@ def _read_yaml(path: Path, name: str, kind: type) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise LessonError(f"{name}, line {line}: this is not plain YAML ({error.problem}).") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LessonError(f"{name}: this file is missing, or no UTF-8 text.") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (OSError, yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise LessonError(
-            f"{name}: it may hold texts, numbers, lists and names with values alone."
+            f"{name}: this is no UTF-8 text of YAML with texts, numbers, lists and names with values alone."
         ) from error
     if not isinstance(found, kind):
         form = "a list, one picture a step" if kind is list else "names with texts"

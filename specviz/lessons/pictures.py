@@ -10,13 +10,14 @@ import inspect
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from specviz.analysis.lanes import lane
-from specviz.analysis.recorded_runs import RecordedRuns
-from specviz.analysis.sweep.folder import SHELF
-from specviz.analysis.sweep.results import Point, Results
+from specviz.analysis.recorded_runs import read_recorded_runs
+from specviz.analysis.sweep.folder import SHELF, shown_sweeps
+from specviz.analysis.sweep.results import Point
 from specviz.core.method import LOSSLESS
 from specviz.core.methods import METHODS
 from specviz.errors import LessonError
@@ -79,29 +80,17 @@ class Picture:
     live: Live | None = None
 
 
-@dataclass(frozen=True)
-class Shelf:
-    """The recorded runs of a lesson's pictures (in its own `folder`, then in the project's), and the sweeps by folder name."""
-
-    folder: Path
-    runs: RecordedRuns
-    sweeps: Mapping[str, Results]
-    _read: dict[str, Run] = field(default_factory=dict, repr=False, compare=False)
-
-    def load(self, name: str) -> Run:
-        """Read a run: `runs/NAME.jsonl` in the lesson's folder, or else the project's recorded run of that name.
-
-        Raises:
-            TraceError: there is none, or it cannot be read.
-        """
-        if name not in self._read:
-            own = {path.stem: path for path in (self.folder / "runs").glob("*.jsonl")}
-            self._read[name] = Run.load(own[name]) if name in own else self.runs.load(name)
-        return self._read[name]
+_recorded = cache(read_recorded_runs)
 
 
-def draw(kind: str, fields: Mapping[str, Any], shelf: Shelf) -> Picture:
-    """The picture of a kind with these fields.
+def _load(folder: Path, name: str) -> Run:
+    """The run in `runs/NAME.jsonl` of the lesson's folder, or else the project's recorded run of that name."""
+    own = {path.stem: path for path in (folder / "runs").glob("*.jsonl")}
+    return Run.load(own[name]) if name in own else _recorded().load(name)
+
+
+def draw(kind: str, fields: Mapping[str, Any], folder: Path) -> Picture:
+    """The picture of a kind with these fields, for the lesson in `folder`.
 
     Raises:
         LessonError: the kind is unknown, or a field is missing, unknown or invalid.
@@ -109,14 +98,14 @@ def draw(kind: str, fields: Mapping[str, Any], shelf: Shelf) -> Picture:
     """
     _one_of("a kind of picture", kind, KINDS)
     known = dict(inspect.signature(KINDS[kind], eval_str=True).parameters)
-    given: dict[str, Any] = {"shelf": shelf} if known.pop("shelf", None) else {}
+    given: dict[str, Any] = {"folder": folder} if known.pop("folder", None) else {}
     for name, value in fields.items():
         _one_of(f"a field of {kind}", name, known)
         is_run = known[name].annotation in (Run, Run | None)
         wanted = str if is_run else known[name].annotation
         if not isinstance(value, int | float if wanted is float else wanted):
             raise LessonError(f"“{name}” must be {_TYPES.get(wanted, 'true or false')}.")
-        given[name] = shelf.load(str(value)) if is_run else value
+        given[name] = _load(folder, str(value)) if is_run else value
     for name, each in known.items():
         if each.default is each.empty and name not in given:
             raise LessonError(f"“{name}” is missing.")
@@ -214,30 +203,28 @@ def _text(run: Run | None = None) -> Picture:
     return _picture(run, {"prompt": run.prompt, "tokens": _coloured(run)}) if run else Picture({})
 
 
-def _race(shelf: Shelf, runs: dict) -> Picture:
+def _race(folder: Path, runs: dict) -> Picture:
     """One to three runs on one clock. `runs` maps the names that the text uses for them to the runs' own names."""
-    raced = {str(name): shelf.load(str(run)) for name, run in runs.items()}
+    raced = {str(name): _load(folder, str(run)) for name, run in runs.items()}
     if not 1 <= len(raced) <= 3:
         raise LessonError("“runs” must name one to three runs.")
-    values = _values(words={"machine": shelf.runs.machine, "prompt": next(iter(raced.values())).prompt})
+    values = _values(words={"machine": _recorded().machine, "prompt": next(iter(raced.values())).prompt})
     for name, one in raced.items():
         values |= _named(name, _of_run(one))
     return Picture({"lanes": [lane(run) for run in raced.values()]}, values, live=_tried(*raced.values()))
 
 
-def _round(shelf: Shelf, run: Run, round: int, stages: list) -> Picture:
+def _round(run: Run, round: int, stages: list) -> Picture:
     """One round at two stages, before and after the pupil guesses. A stage is "drafted", "checked" or "decided"."""
-    if not 0 <= round < len(run.rounds) or not run.rounds[round].proposals:
-        raise LessonError("“round” must be the index of a round with a draft.")
+    checks = [each.verifier_seconds for each in run.rounds if each.examined and each.verifier_seconds]
+    if not 0 <= round < len(run.rounds) or not run.rounds[round].proposals or not checks:
+        raise LessonError("“round” must be the index of a round whose draft the verifier checked.")
     if len(stages) != 2:
         raise LessonError("“stages” must be two stages of a round.")
     for stage in stages:
         _one_of("a stage", stage, ("drafted", "checked", "decided"))
     one = run.rounds[round]
-    checks = [each.verifier_seconds for each in run.rounds if each.examined and each.verifier_seconds]
-    if not checks:
-        raise LessonError("“run” must have a round in which the verifier checked a draft.")
-    check, alone = statistics.median(checks), shelf.runs.verifier_only_seconds_per_token
+    check, alone = statistics.median(checks), _recorded().verifier_only_seconds_per_token
     return _picture(
         run,
         {"stages": stages, "round": lane(run)["rounds"][round]},
@@ -348,9 +335,9 @@ def _rule(run: Run, token: int, methods: dict) -> Picture:
 # ---- from several runs, and from the sweep
 
 
-def _lenience(shelf: Shelf, runs: list) -> Picture:
+def _lenience(folder: Path, runs: list) -> Picture:
     """Runs that differ only in lenience, with a slider that selects one."""
-    shown = sorted((shelf.load(str(name)) for name in runs), key=lambda run: run.lenience)
+    shown = sorted((_load(folder, str(name)) for name in runs), key=lambda run: run.lenience)
     if len({(run.prompt, run.method, run.seed, run.temperature) for run in shown}) != 1:
         raise LessonError("“runs” must differ in lenience alone.")
     told = [
@@ -366,15 +353,14 @@ def _lenience(shelf: Shelf, runs: list) -> Picture:
     return Picture({"prompt": shown[0].prompt, "runs": told}, values, live=_tried(*shown))
 
 
-def _tradeoff(
-    shelf: Shelf, methods: list, method: str, temperature: float, sweep: str = SHELF.name
-) -> Picture:
+def _tradeoff(methods: list, method: str, temperature: float, sweep: str = SHELF.name) -> Picture:
     """Curves of a recorded sweep, and the most lenient setting of `method` that is not significantly less accurate than the verifier."""
     for name in (method, *methods):
         _one_of("a method", name, METHODS)
     _one_of("among the methods", method, methods)
-    _one_of("a recorded sweep", sweep, shelf.sweeps)
-    results = shelf.sweeps[sweep]
+    sweeps = {each.name: each for each in shown_sweeps().values()}
+    _one_of("a recorded sweep", sweep, sweeps)
+    results = sweeps[sweep]
     at = results.at(temperature)
     curves = {name: [each for each in at if each.setting.method == name] for name in methods}
     alone = {name: results.point(temperature, f"{name}_only") for name in ("verifier", "drafter")}

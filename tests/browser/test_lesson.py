@@ -17,9 +17,8 @@ from specviz.app.components.lessons import LessonPlayer
 from specviz.app.components.scripted_html import method_words
 from specviz.app.link import parse_link
 from specviz.core.backend import TORCH
-from specviz.lessons.lesson import Lesson, Step
+from specviz.lessons.lesson import Lesson, Step, shown_lessons
 from specviz.lessons.pictures import CASES, COMPUTED
-from specviz.lessons.shelf import shown_lessons
 from tests.browser.bare import mount, open_bare
 from tests.browser.driving import violations
 from tests.browser.test_playground import WORDS, ruled
@@ -31,7 +30,7 @@ HOSTILE = "<img src=x onerror=window.__pwned=1>"
 
 
 def own() -> Lesson:
-    lesson = shown_lessons().lessons["cascades"]
+    lesson = shown_lessons()["cascades"]
     assert isinstance(lesson, Lesson), lesson
     return lesson
 

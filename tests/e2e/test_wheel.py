@@ -51,8 +51,7 @@ from specviz import __main__ as shell
 from specviz.analysis.sweep.folder import open_recorded
 from specviz.app.components.scripted_html import STATIC
 from specviz.app.page import build_page
-from specviz.lessons.lesson import Lesson
-from specviz.lessons.shelf import shown_lessons
+from specviz.lessons.lesson import Lesson, shown_lessons
 from specviz.resources import ASSETS
 from specviz.serving.service import Service
 
@@ -62,7 +61,7 @@ site = Path(sys.argv[1]).resolve()
 assert Path(specviz.__file__).resolve().is_relative_to(site), specviz.__file__
 assert ASSETS.is_relative_to(site), ASSETS
 open_recorded()
-assert isinstance(shown_lessons().lessons["cascades"], Lesson)
+assert isinstance(shown_lessons()["cascades"], Lesson)
 assert len(list((STATIC / "fonts").glob("*.woff2"))) == 5
 print(len(build_page(Service()).blocks))
 strangers = [

@@ -6,7 +6,7 @@ route `/lessons`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlencode
@@ -19,13 +19,8 @@ from specviz.analysis.payoff import measurements
 from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, query_of
 from specviz.app.marks import chart_marks
-from specviz.errors import SpecvizError
-from specviz.lessons.lesson import BrokenLesson, Lesson
-from specviz.lessons.shelf import Lessons, shown_lessons
+from specviz.lessons.lesson import BrokenLesson, Lesson, shown_lessons
 from specviz.schema.settings import MAX_DRAFT_LENGTH
-
-ADDRESS = "lessons"
-"""The route that answers with the lesson that `?name=` names."""
 
 
 class Playground(ScriptedHTML):
@@ -57,27 +52,21 @@ class LessonPlayer(ScriptedHTML):
     MODULE = "lesson/lesson"
     STYLES = ("race/race", "trace_view/inspector", "lesson/lesson")
 
-    def __init__(self, lessons: Lessons, **kwargs: Any) -> None:
+    def __init__(self, lessons: Mapping[str, Lesson | BrokenLesson], **kwargs: Any) -> None:
         """Offer `lessons`; `kwargs` as for `ScriptedHTML`."""
-        covers = [_cover(lesson, lessons) for lesson in lessons.lessons.values()]
+        covers = [lesson.cover() for lesson in lessons.values()]
         super().__init__(methods=method_words(), lessons=covers, **kwargs)
 
 
-def _cover(lesson: Lesson | BrokenLesson, lessons: Lessons) -> dict[str, Any]:
-    """The list's entry for a lesson: its description, or its error."""
-    if isinstance(lesson, BrokenLesson):
-        return {"name": lesson.name, "problem": lesson.problem}
-    return lesson.cover(lessons.words)
-
-
-def _told(lesson: Lesson, lessons: Lessons) -> dict[str, Any]:
+def _told(lesson: Lesson) -> dict[str, Any]:
     """A whole lesson, JSON-ready; each step has a link to the page's tab where it can be tried."""
-    told = lesson.told(lessons.words)
-    for step, shown in zip(told["steps"], lesson.steps, strict=True):
-        live = shown.picture.live
+    steps = []
+    for step in lesson.steps:
+        live = step.picture.live
         own = f"&{urlencode(live.own)}" if live and live.own else ""
-        step["live"] = live and query_of(live.tab, live.settings, _thinned(live.panes)) + own
-    return told
+        link = live and query_of(live.tab, live.settings, _thinned(live.panes)) + own
+        steps.append(step.told() | {"live": link})
+    return lesson.cover() | {"steps": steps}
 
 
 def _thinned(panes: Sequence[Any]) -> list[Any]:
@@ -87,18 +76,12 @@ def _thinned(panes: Sequence[Any]) -> list[Any]:
 
 
 def lesson_route() -> Route:
-    """The route that answers with a whole lesson, or with its error."""
+    """The route that answers with the whole lesson that `?name=` names, or with its error."""
 
     def answer(request: Request) -> Response:
-        lessons = shown_lessons()
-        found = lessons.lessons.get(request.query_params.get("name", ""))
+        found = shown_lessons().get(request.query_params.get("name", ""))
         if found is None:
             return JSONResponse({"problem": "There is no lesson of this name."}, 404)
-        if isinstance(found, BrokenLesson):
-            return JSONResponse({"problem": found.problem})
-        try:
-            return JSONResponse(_told(found, lessons))
-        except SpecvizError as error:
-            return JSONResponse({"problem": str(error)})
+        return JSONResponse(found.cover() if isinstance(found, BrokenLesson) else _told(found))
 
-    return Route(f"/{ADDRESS}", answer)
+    return Route("/lessons", answer)

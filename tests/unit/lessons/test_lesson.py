@@ -14,36 +14,35 @@ from starlette.testclient import TestClient
 from specviz.app.components.lessons import lesson_route
 from specviz.app.link import parse_link
 from specviz.environment import LESSONS
-from specviz.lessons.lesson import BrokenLesson, Lesson, read_words
+from specviz.lessons.lesson import FOLDER, BrokenLesson, Lesson, read_lessons, read_words, shown_lessons
 from specviz.lessons.pictures import KINDS
-from specviz.lessons.shelf import FOLDER, read_lessons, shown_lessons
 from tests.support.lessons import PICTURES, TEXT, write_lesson
 
 OWN = read_lessons()
 
 
 def own() -> Lesson:
-    lesson = OWN.lessons["cascades"]
+    lesson = OWN["cascades"]
     assert isinstance(lesson, Lesson), lesson
     return lesson
 
 
 def read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lesson | BrokenLesson:
     monkeypatch.setenv(LESSONS.name, str(folder.parent))
-    return read_lessons().lessons[folder.name]
+    return read_lessons()[folder.name]
 
 
 def test_the_own_lesson_is_whole_in_both_languages() -> None:
     """Twenty minutes without its deeper steps; each step has a guess and notes."""
     steps = own().steps
-    assert sum(step.minutes for step in steps) == own().cover(OWN.words)["minutes"] == 20
+    assert sum(step.minutes for step in steps) == own().cover()["minutes"] == 20
     assert all(bool(step.minutes) != step.texts["en"].deeper for step in steps)
     for step in steps:
         assert set(step.texts) == {"en", "de"}
         for text in step.texts.values():
             assert len(text.choices) >= 2, text.title
             assert all((text.title, text.before, text.question, text.answer, text.notes)), text.title
-    assert OWN.words["de"].keys() == OWN.words["en"].keys()
+    assert own().words["de"].keys() == own().words["en"].keys()
 
 
 def test_the_right_answers_agree_with_what_was_measured() -> None:
@@ -140,7 +139,7 @@ def test_english_fills_the_gaps_of_a_language_of_ones_own(
     assert words["fr"] == words["en"] | {"next": "suivant"}
     assert isinstance(read(write_lesson(tmp_path / "mine", **{"fr.md": TEXT}), monkeypatch), Lesson)
     french.write_text("[next", encoding="utf-8")
-    found = read_lessons().lessons
+    found = read_lessons()
     assert isinstance(found["words"], BrokenLesson)
     assert isinstance(found["cascades"], Lesson)
 
@@ -153,7 +152,7 @@ def test_own_lessons_are_listed_unread_and_a_broken_one_leaves_the_others_alone(
     (tmp_path / "No Name").mkdir()
     monkeypatch.setenv(LESSONS.name, str(tmp_path))
     shown_lessons.cache_clear()
-    found = shown_lessons().lessons
+    found = shown_lessons()
     assert set(found) == {"cascades", "good", "bad", "No Name"}
     assert {name for name in found if isinstance(found[name], BrokenLesson)} == {"bad", "No Name"}
     assert "steps" not in vars(found["cascades"])

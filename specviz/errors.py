@@ -59,7 +59,7 @@ class TraceError(SpecvizError, ValueError):
 
 
 class LessonError(SpecvizError, ValueError):
-    """A lesson that cannot be shown; the message names the file and, of an error in a step, the line or step."""
+    """A lesson that cannot be shown; the message names the file and, of an error in a step, the step."""
 
 
 class StoppedError(SpecvizError):

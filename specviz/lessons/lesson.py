@@ -85,7 +85,7 @@ class Lesson:
         """Its steps; their recorded runs are read on first access.
 
         Raises:
-            LessonError: the file or a step has an error; the sentence names the file and, of an error in a step, the line or the step.
+            LessonError: the file or a step has an error; the sentence names the file and, of an error in a step, the step.
         """
         return tuple(self._step(number, fields) for number, fields in enumerate(self._pictures))
 
@@ -105,8 +105,8 @@ class Lesson:
         for code, text in texts.items():
             if unknown := text.placeholders() - known:
                 names = ", ".join(f"{{{name}}}" for name in sorted(known)) or "none"
-                where = f"{self.texts[code].file}, line {text.line}"
-                raise LessonError(f"{where}: there is no {{{min(unknown)}}} in this step; there is {names}.")
+                where = f"{self.texts[code].file}, step {index + 1}"
+                raise LessonError(f"{where}: there is no {{{min(unknown)}}}; there is {names}.")
         return Step(kind, minutes, picture, texts)
 
     def cover(self) -> dict[str, Any]:

@@ -23,7 +23,6 @@ class StepText:
     """The text of a step in one language.
 
     Attributes:
-        line: line number of its heading, from 1.
         deeper: whether it is a detail of the step before it, skipped unless the speaker opens it.
         before: the text before the question; all of the text if there is no question.
         choices: the possible answers; empty if there is no question.
@@ -32,7 +31,6 @@ class StepText:
         notes: for the speaker only.
     """
 
-    line: int
     deeper: bool
     title: str
     before: str = ""
@@ -73,24 +71,22 @@ def read_text(path: Path, file: str) -> LessonText:
     """Read a Markdown file; `file` is its name in error messages.
 
     Raises:
-        LessonError: the file cannot be read or has the wrong form. For an error in a step, the message names the line.
+        LessonError: the file cannot be read or has the wrong form. For an error in a step, the message names its number.
     """
     try:
         text, *ends = _END.split(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LessonError(f"{file}: this file cannot be read as UTF-8 text.") from error
     titles, steps = [], []
-    before, *parts = _HEADING.split(text)
-    line = 1 + before.count("\n")
+    _, *parts = _HEADING.split(text)
     for level, title, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         if level == "#":
             titles.append((title, _paragraphs(body)))
         else:
             try:
-                steps.append(_step(StepText(line, level == "###", title), body))
+                steps.append(_step(StepText(level == "###", title), body))
             except LessonError as error:
-                raise LessonError(f"{file}, line {line}: {error}") from error
-        line += body.count("\n")
+                raise LessonError(f"{file}, step {len(steps) + 1}: {error}") from error
     if len(titles) != 1 or not steps or steps[0].deeper:
         raise LessonError(
             f"{file}: there must be one title (“# …”), then steps (“## …”), the first not deeper."

@@ -339,7 +339,7 @@ def test_tasks_that_cannot_be_loaded_are_one_sentence(include: Path, monkeypatch
     """An unknown name, a missing folder, a missing data set."""
     # The harness's thousands of tasks take seconds to list.
     own = partial(TaskManager, include_defaults=False)
-    monkeypatch.setattr("specviz.integrations.lm_eval.tasks.TaskManager", own)
+    monkeypatch.setattr("specviz.integrations.lm_eval.TaskManager", own)
     with pytest.raises(RequestError, match="no task nonsense"):
         load_tasks(["nonsense"], include_path=include)
     with pytest.raises(RequestError, match="folder"):
@@ -354,7 +354,7 @@ def test_the_command_prints_and_writes_what_was_scored(
     pair: ModelPair, include: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A table, and the same numbers in the file."""
-    monkeypatch.setattr("specviz.integrations.lm_eval.model.load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr("specviz.integrations.lm_eval.load_pair", lambda *_, **__: pair)
     path = include / "out.json"
     arguments = (
         "--tasks", NAME, "--include-path", str(include), "--limit", "2", "--method", "speed", "--json", str(path),

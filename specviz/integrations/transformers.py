@@ -54,21 +54,12 @@ _SEEDS = 1 << 62
 _OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position", "cache", "past_key_values")
 """Ignored keyword arguments: they configure forward passes, and the engine runs its own. `generate` makes the empty cache."""
 
-_REFUSED = {
-    "assistant_ensemble_weight": 'ask for method="static_mixture" with lenience=1 - w instead of a weight w',
-    "speculation_type": "leave it out and give a model as drafter=",
-    "is_assistant": "leave it out, which is for assistants of transformers' own assisted generation",
-    **dict.fromkeys(("cache", "past_key_values"), "leave it out, and give the whole prompt"),
-    **dict.fromkeys(
-        ("output_scores", "output_logits"), "leave it out; an engine's runs have logits on request"
-    ),
-    "output_attentions": "leave it out, since its passes return no attentions",
-    "output_hidden_states": "leave it out, since its passes return no hidden states",
-    "synced_gpus": "leave it out, since its processes do not wait for each other",
-    "logits_processor": "set repetition_penalty, suppress_tokens, temperature, top_k, top_p and min_p as arguments",
-    "assistant_tokenizer": "leave it out and give a drafter with the verifier's own tokenizer",
-}
-"""Fields of GenerationConfig and arguments of `generate` that are refused unless None, False or empty, with advice.
+_REFUSED = (
+    *("assistant_ensemble_weight", "assistant_tokenizer", "speculation_type", "is_assistant", "synced_gpus"),
+    *("cache", "past_key_values", "logits_processor"),
+    *("output_scores", "output_logits", "output_attentions", "output_hidden_states"),
+)
+"""Fields of GenerationConfig and arguments of `generate` that are refused unless None, False or empty.
 
 transformers turns other unsupported fields into logits processors or another generation mode, which are refused as such.
 """
@@ -167,7 +158,9 @@ def cascade_generate(
     if where in known:
         pair.pass_times = known[where]
     with closing(Engine(pair, max_sequences=len(requests), records=False).stream(requests)) as events:
-        padding = _padding(generation_config, stopping_criteria)
+        # transformers pads ended sequences only if a criterion has EOS ids
+        pads = any(hasattr(it, "eos_token_id") for it in stopping_criteria)
+        padding = padding_id(generation_config) if pads else None
         sequences = _columns(events, input_ids, stopping_criteria, padding, streamer)
     if measured := vars(pair).get("pass_times"):
         known[where] = measured
@@ -222,23 +215,21 @@ def _check_mode(config: GenerationConfig, arguments: Mapping[str, Any]) -> None:
             f"A speculative cascade samples or is greedy, and {mode.value.replace('_', ' ')} was asked for: leave "
             "num_beams at 1, and give the drafter as drafter=, with no other helper."
         )
-    for name, advice in _REFUSED.items():
+    for name in _REFUSED:
         if any(given.get(name) not in (None, False, []) for given in (vars(config), arguments)):
-            raise RequestError(f"A speculative cascade does not serve {name}: {advice}.")
+            raise RequestError(f"A speculative cascade does not serve {name}: leave it out.")
 
 
 def _check_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
     """Raise RequestError if there are model inputs other than ids at positions from 0."""
     # A multimodal model with text only has empty encoder outputs.
     given = {name: value for name, value in model_kwargs.items() if value is not None and value != {}}
-    mask = given.get("attention_mask", torch.ones_like(input_ids))
-    positions = given.get("position_ids")
     for name in given.keys() - {*_OF_NO_EFFECT, "attention_mask", "position_ids"}:
         raise RequestError(f"A speculative cascade reads input_ids only: leave out {name}.")
+    mask = given.get("attention_mask", torch.ones_like(input_ids))
     usual = mask.cumsum(-1) - 1
-    if positions is not None and positions.shape[-1] != usual.shape[-1]:
-        raise _unequal("attention_mask or position_ids", positions, input_ids)
-    if positions is not None and not torch.where(mask.bool(), positions == usual, True).all():
+    positions = given.get("position_ids", usual)
+    if positions.shape[-1] != mask.shape[-1] or ((positions != usual) & mask.bool()).any():
         raise RequestError(
             "position_ids must count every prompt's tokens from 0: leave them out, and padding to attention_mask."
         )
@@ -250,25 +241,13 @@ def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
     Raises:
         RequestError: the mask has a different shape, has padding anywhere but on the left, or hides a whole prompt.
     """
-    if mask is None:
-        return input_ids.tolist()
-    if mask.shape != input_ids.shape:
-        raise _unequal("attention_mask", mask, input_ids)
-    shown = mask.bool()
-    if not shown.any(-1).all():
-        raise RequestError("attention_mask hides a whole prompt: each must have at least one token.")
-    if (shown[:, :-1] & ~shown[:, 1:]).any():
+    shown = torch.ones_like(input_ids).bool() if mask is None else mask.bool()
+    if shown.shape != input_ids.shape or not shown[:, -1:].all() or (shown[:, :-1] & ~shown[:, 1:]).any():
         raise RequestError(
-            "attention_mask hides tokens behind others: a speculative cascade takes padding on the left only, by "
+            "attention_mask must have the shape of input_ids and hide nothing but padding on the left, which comes from "
             'tokenizer.padding_side = "left".'
         )
     return [ids[own].tolist() for ids, own in zip(input_ids, shown, strict=True)]
-
-
-def _unequal(name: str, given: Tensor, input_ids: Tensor) -> RequestError:
-    return RequestError(
-        f"{name} has shape {tuple(given.shape)} and input_ids has {tuple(input_ids.shape)}: give one number for each id."
-    )
 
 
 def _settings(
@@ -290,38 +269,24 @@ def _settings(
         name = _WARPERS[type(it)]
         value = getattr(it, name)
         if isinstance(it, RepetitionPenaltyLogitsProcessor):
-            _check_penalty(it, padding)
+            ignored = 0 if it.prompt_ignore_length is None else it.prompt_ignore_length
+            if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
+                raise RequestError(
+                    "transformers before 5.23 counts padding as text, so that a repetition penalty holds for it: give prompts "
+                    "without padding."
+                )
             asked["repetition_penalty"] = value
         elif isinstance(it, SuppressTokensLogitsProcessor):  # which ignores ids that the model lacks
             asked["forbidden_tokens"] += [each for each in value.tolist() if 0 <= each < size]
         elif isinstance(it, NoBadWordsLogitsProcessor):
-            asked["forbidden_tokens"] += _banned(value)
+            if any(len(word) > 1 for word in value):
+                raise RequestError(
+                    "bad_words_ids has a word of several tokens: a speculative cascade forbids single tokens only."
+                )
+            asked["forbidden_tokens"] += [token for (token,) in value]
         else:
             asked[name] = value
     return asked
-
-
-def _check_penalty(penalty: RepetitionPenaltyLogitsProcessor, padding: list[int]) -> None:
-    """Raise RequestError unless the penalty covers all tokens except padding."""
-    ignored = 0 if penalty.prompt_ignore_length is None else penalty.prompt_ignore_length
-    if (torch.tensor(padding) != torch.as_tensor(ignored).cpu()).any():
-        raise RequestError(
-            "transformers before 5.23 counts padding as text, so that a repetition penalty holds for it: give prompts without padding."
-        )
-
-
-def _banned(words: Mapping[tuple[int, ...], float]) -> list[int]:
-    """Ids of bad words, which have a bias of −inf."""
-    if any(len(word) > 1 for word in words):
-        raise RequestError(
-            "bad_words_ids has a word of several tokens: a speculative cascade forbids single tokens only."
-        )
-    return [int(token) for (token,) in words]
-
-
-def _padding(config: GenerationConfig, criteria: StoppingCriteriaList) -> int | None:
-    """The id that pads ended sequences; transformers pads only if a criterion has EOS ids."""
-    return padding_id(config) if any(hasattr(it, "eos_token_id") for it in criteria) else None
 
 
 def _pair(drafter: PreTrainedModel | None, verifier: PreTrainedModel, config: GenerationConfig) -> ModelPair:

@@ -264,10 +264,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "ngrams": ({"no_repeat_ngram_size": 3}, "NoRepeatNGramLogitsProcessor"),
     "words of several tokens": ({"bad_words_ids": [[5], [6, 7]]}, "single tokens only"),
     "unknown inputs": ({"num_items_in_batch": 1}, "num_items_in_batch"),
-    "a cache": ({"past_key_values": DynamicCache()}, "whole prompt"),
+    "a cache": ({"past_key_values": DynamicCache()}, "past_key_values|cache"),
     "length": ({"max_new_tokens": 600}, "max_new_tokens"),
     "positions": ({"position_ids": torch.arange(3, 26).expand(3, -1)}, "position_ids"),
-    "all padding": ({"attention_mask": torch.zeros(3, 23, dtype=torch.long)}, "at least one token"),
+    "all padding": ({"attention_mask": torch.zeros(3, 23, dtype=torch.long)}, "attention_mask"),
     "padding on the right": ({"attention_mask": torch.ones(3, 23).tril(9)}, "padding_side"),
     "a narrower mask": ({"attention_mask": 1 - torch.eye(3, 20, dtype=torch.long)}, "attention_mask"),
 }

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from specviz.cli.options import Device, Dtype, choices, option
-from specviz.cli.terminal import interrupt, print_table
+from specviz.cli.terminal import interrupt
 from specviz.errors import EngineError, PairError
 from specviz.files import write_whole
 from specviz.progress import TerminalProgress
@@ -72,8 +72,6 @@ def fit(
             try:
                 results.append(measure(spec))
             except (PairError, EngineError) as error:
-                if len(specs) == 1:
-                    raise
                 notes.append(f"{spec.drafter_name} was left out. {error}")
             gc.unfreeze()
             loading.release_memory()
@@ -81,16 +79,9 @@ def fit(
     if not results:
         raise PairError(" ".join(notes))
     results.sort(key=lambda each: -each.score)
-    for one in results:
-        print(f"{one.drafter} → {one.verifier}, tokenizers {one.tokenizers}.\n{one.verdict}\n")
-    for at in results[0].temperatures if len(results) == 1 else ():
-        print(f"T = {at.temperature:g}")
-        print_table(report.draft_lengths(at))
-        print()
-    if len(results) > 1:
-        print_table(report.overview(results))
-    print(*notes, sep="\n", end="\n" if notes else "")
+    text = report.markdown(results, notes, about)
+    print(text, end="")
     if out:
-        write_whole(out / "report.md", report.markdown(results, notes, about))
+        write_whole(out / "report.md", text)
         write_whole(out / "report.json", report.to_json(results, notes, about))
     return 0

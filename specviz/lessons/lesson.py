@@ -7,7 +7,6 @@ Visitors open a lesson by name and cannot give a path.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -27,7 +26,6 @@ FOLDER = ASSETS / "lessons"
 """The project's own lessons."""
 PICTURES = "pictures.yaml"
 """The file that says what each step shows."""
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 Words = Mapping[str, Mapping[str, str]]
 """The words of buttons and pictures, by language and name."""
@@ -41,19 +39,6 @@ class Step:
     minutes: float
     picture: Picture
     texts: Mapping[str, StepText]
-
-    def told(self) -> dict[str, Any]:
-        """The step, JSON-ready, for the browser."""
-        first = next(iter(self.texts.values()))
-        return {
-            "kind": self.kind,
-            "minutes": self.minutes,
-            "deeper": first.deeper,
-            "data": self.picture.data,
-            "values": self.picture.values,
-            "right": first.right,
-            "texts": {code: asdict(text) for code, text in self.texts.items()},
-        }
 
 
 @dataclass(frozen=True)
@@ -174,8 +159,6 @@ def read_lessons() -> dict[str, Lesson | BrokenLesson]:
 
 
 def _read_lesson(folder: Path, words: Words) -> Lesson:
-    if not _NAME.fullmatch(folder.name):
-        raise LessonError("The name of a lesson’s folder has small letters, digits and hyphens.")
     paths = sorted(folder.glob("*.md"), key=lambda path: (path.stem != "en", path.stem))
     if not paths:
         raise LessonError(f"{folder.name}: there is no text, such as en.md.")

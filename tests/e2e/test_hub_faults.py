@@ -19,8 +19,8 @@ def test_a_fault_is_one_sentence_and_the_next_try_works(visitor: Visitor) -> Non
     for fault, sentence in (
         ((Answer(404), "facebook/*"), "opt-125m"),
         ((Answer(404), "*/opt-350m", "generation_config.json"), "answered with an error"),
-        ((Answer(429),), "is rate-limiting this machine"),
-        ((Answer(503),), "has a server error"),
+        ((Answer(429),), "answered with an error"),
+        ((Answer(503),), "answered with an error"),
     ):
         with visitor.hub.plays(*fault):
             assert sentence in visitor.refusal("opt")

@@ -50,7 +50,7 @@ REFUSED: list[tuple[Callable[[Path], Any], str, bool]] = [
     (lambda it: (it / WEIGHTS).unlink(), "Large", True),
     (lambda it: (it / WEIGHTS).write_bytes(b"\xff" * 1000), "Large", True),
     (lambda it: os.truncate(it / WEIGHTS, 0), WEIGHTS, False),
-    (lambda it: (it / "config.json").write_text(QUANTISED), "awq", False),
+    (lambda it: (it / "config.json").write_text(QUANTISED), "quantised", False),
     (lambda it: (it / WEIGHTS).rename(it / "model.gguf"), "GGUF", False),
     (lambda it: (it / WEIGHTS).rename(it / "adapter_config.json"), "adapter", False),
 ]
@@ -116,7 +116,7 @@ def test_a_folder_is_refused_before_its_weights_are_read(tmp_path: Path) -> None
 
 ERRORS = [
     (httpx.ConnectTimeout("timed out"), "cannot be reached"),
-    (HfHubHTTPError("401 Error", response=response(401)), "token"),
+    (HfHubHTTPError("401 Error", response=response(401)), "log in"),
     (SafetensorError("Error while deserializing header"), "damaged"),
     (OSError(errno.EDQUOT, "Disk quota exceeded", "/tmp/x"), "disk is full"),
     (SafetensorError("I/O error: File too large (os error 27)"), "disk is full"),

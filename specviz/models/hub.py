@@ -125,14 +125,11 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    from specviz.compat.huggingface_hub import delete_abandoned
-
     if Path(location).is_dir():
         return Path(location)
     options: dict[str, Any] = {"allow_patterns": [*_DESCRIPTIONS], "ignore_patterns": ["*/*"]}
     if not online:
         return Path(snapshot_download(location, local_files_only=True, **options))
-    delete_abandoned(location)
     try:
         sizes = _sizes(location)
     except Exception:

@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import GenerationConfig, PretrainedConfig
 
-from specviz.models.generation import read_generation_config
 from specviz.models.hub import weight_files
 
 BLOCK = 32
@@ -57,7 +56,7 @@ class Checkpoint:
         Raises:
             OSError, SafetensorError, ValueError: a file is missing or damaged.
         """
-        config, generation = read_config(str(folder)), read_generation_config(folder)
+        config, generation = read_config(str(folder)), _read_generation_config(folder)
         if gguf:
             return replace(from_gguf(gguf, config), generation=generation)
         tensors, formats = dict[str, Tensor](), dict[str, str]()
@@ -130,6 +129,18 @@ def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
     from transformers import AutoConfig  # imported here: it takes half a second
 
     return AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
+
+
+def _read_generation_config(folder: Path) -> GenerationConfig:
+    """The generation config of a checkpoint's folder, as `from_pretrained` gives it to the model.
+
+    Derived from config.json where generation_config.json is missing or damaged.
+    """
+    try:
+        return GenerationConfig.from_pretrained(str(folder), local_files_only=True)
+    except OSError:
+        record = json.loads((folder / "config.json").read_text("utf-8"))
+        return GenerationConfig.from_model_config(record)
 
 
 def has_safetensors(folder: Path) -> bool:

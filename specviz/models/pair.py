@@ -1,4 +1,7 @@
-"""A loaded model pair: a drafter and a verifier that share a tokenizer; and the checks that two models are a pair."""
+"""A loaded model pair: a drafter and a verifier that share a tokenizer; and the checks that two models are a pair.
+
+Of a generation config, a pair takes the ends, suppressed ids and the repetition penalty. Temperature and truncation are a request's settings.
+"""
 
 from __future__ import annotations
 
@@ -153,8 +156,6 @@ def make_pair(
     **names: str,
 ) -> ModelPair:
     """`pair_from_models` for models of whatever runner; `names` are the strings among the fields of a `ModelPair`."""
-    from specviz.models.generation import check_is_served, end_ids
-
     small, large = names["drafter_name"], names["verifier_name"]
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise PairError(
@@ -168,7 +169,8 @@ def make_pair(
     if drafter.device.type != verifier.device.type:
         raise PairError(f"{small} and {large} are on different devices: put both on one.")
     generation = verifier.generation_config
-    check_is_served(generation, large)
+    _check_is_served(generation, large)
+    ends = generation.eos_token_id
     size = min(1 + max(tokenizer.get_vocab().values()), verifier.output_size)
     return ModelPair(
         drafter_model=drafter,
@@ -176,11 +178,36 @@ def make_pair(
         tokenizer=tokenizer,
         vocabulary_size=size,
         context_length=min(context_length(drafter.config, small), context_length(verifier.config, large)),
-        eos_token_ids=end_ids(generation),
+        # As in `generate`: those of the generation config alone, not those of config.json or the tokenizer.
+        eos_token_ids=frozenset(ends if isinstance(ends, list | tuple) else () if ends is None else (ends,)),
         is_chat=bool(getattr(tokenizer, "chat_template", None)),
         suppressed_ids=frozenset(each for each in generation.suppress_tokens or () if 0 <= each < size),
         **names,
     )
+
+
+_UNSERVED: dict[str, Any] = {
+    **dict.fromkeys(("sequence_bias", "bad_words_ids", "begin_suppress_tokens", "forced_bos_token_id")),
+    **dict.fromkeys(("forced_eos_token_id", "exponential_decay_length_penalty", "watermarking_config")),
+    **dict.fromkeys(("constraints", "force_words_ids", "dola_layers", "stop_strings", "max_time")),
+    **dict.fromkeys(
+        ("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0
+    ),
+    **dict.fromkeys(("penalty_alpha", "token_healing"), 0),
+    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty", "num_beams", "num_beam_groups"), 1),
+}
+"""Fields that change greedy texts and are not served, each with a value at which it does nothing; so it does at None, [] and {}."""
+
+
+def _check_is_served(config: Any, name: str) -> None:
+    """Raise PairError if a generation config sets one of `_UNSERVED`; the sentence names the option and calls the model `name`."""
+    for option, idle in _UNSERVED.items():
+        value = getattr(config, option, None)
+        if value not in (None, [], {}, idle):
+            raise PairError(
+                f"{name}'s generation config asks for {option}={quoted(value)}, which SpecViz does not serve: remove it "
+                "from generation_config.json."
+            )
 
 
 _TRIED = (

@@ -32,7 +32,7 @@ _ROTARY = {
 }
 """Types of rotary positions, and the parameters of each besides rope_theta."""
 _CONFIG = {
-    # what a fused pass, or `_config_has`, reads
+    # what a fused pass, or `_is_served`, reads
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act"),
     *("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings"),
     *("max_position_embeddings", "rope_parameters", "rope_theta", "rope_scaling", "layer_types"),
@@ -58,54 +58,45 @@ def is_possible(config: Any) -> bool:
     """
     if environment.CPU_RUNNER.value():
         return False
-    reason = _processor_lacks() or _config_has(config)
-    if reason:
-        _log.info("%s: this model runs on torch", reason)
-    return not reason
+    possible = _has_instructions() and _is_served(config)
+    if not possible:
+        _log.info("a model of the kind %s runs on torch", config.model_type)
+    return possible
 
 
-def _processor_lacks() -> str:
+def _has_instructions() -> bool:
     try:
         from specviz.runtime.cpu.fused.processor import dot_products
 
-        return "" if dot_products() else "the processor lacks AVX2"
-    except Exception as error:  # numba is missing, or broken in whatever way
-        return f"numba cannot be used ({type(error).__name__})"
+        return dot_products() is not None
+    except Exception:  # numba is missing, or broken in whatever way
+        return False
 
 
-def _config_has(config: Any) -> str:
-    """What in a config fused passes do not support, in a few words; "" if nothing."""
+def _is_served(config: Any) -> bool:
+    """Whether fused passes have all that a config asks for."""
     if config.model_type not in _KINDS:
-        return f"models of the kind {config.model_type} have no fused pass"
+        return False
     usual = type(config)().to_dict()
-    unknown = [
-        name
-        for name, value in config.to_dict().items()
-        if name not in _CONFIG and value is not None and value != usual.get(name)
-    ]
-    if unknown:
-        return f"{unknown[0]} in the config has no fused pass"
-    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if window or types != ["full_attention"] * config.num_hidden_layers:
-        return "sliding windows have no fused pass"
-    if config.hidden_act not in ("silu", "swish"):
-        return f"the activation {config.hidden_act} has no fused pass"
-    if getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False):
-        return "biases of all products have no fused pass"
+    given = {name: value for name, value in config.to_dict().items() if name not in _CONFIG}
+    full = ["full_attention"] * config.num_hidden_layers
     rotary = dict(config.rope_parameters)
-    kind = rotary.get("rope_type")
-    if kind not in _ROTARY or rotary.pop("partial_rotary_factor", 1) != 1:
-        return f"rotary positions of type {kind} have no fused pass"
-    if unknown := sorted(rotary.keys() - {"rope_type", "type", "rope_theta", *_ROTARY[kind]}):
-        return f"rotary positions with {unknown[0]} have no fused pass"
+    kind, turned = rotary.pop("rope_type", None), rotary.pop("partial_rotary_factor", 1)
     size, heads, key_heads = _head_size(config), config.num_attention_heads, config.num_key_value_heads
-    if not all(isinstance(each, int) and each > 0 for each in (size, heads, key_heads)):
-        return "head counts or sizes that are no numbers have no fused pass"
-    sizes = (config.hidden_size, config.intermediate_size, heads * size)
-    if size % 16 or any(each % 64 for each in sizes) or heads % key_heads:
-        return f"sizes {sizes}, not all multiples of 64, or {heads} heads of {key_heads} key heads and size {size} have no fused pass"
-    return ""
+    return (
+        all(value is None or value == usual.get(name) for name, value in given.items())
+        and (getattr(config, "layer_types", None) or full) == full
+        and not (getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True))
+        and config.hidden_act in ("silu", "swish")
+        and not (getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False))
+        and kind in _ROTARY
+        and turned == 1
+        and rotary.keys() <= {"type", "rope_theta", *_ROTARY[kind]}
+        and all(isinstance(each, int) and each > 0 for each in (size, heads, key_heads))
+        and not any(each % 64 for each in (config.hidden_size, config.intermediate_size, heads * size))
+        and not size % 16
+        and not heads % key_heads
+    )
 
 
 def _head_size(config: Any) -> int:
@@ -189,22 +180,17 @@ class _Tensors:
 
     def _find(self, name: str, *shape: int) -> tuple[torch.Tensor, str]:
         """A tensor of this shape, and its format."""
-        tensor = self._checkpoint.tensors.get(name)
-        if tensor is None:
-            raise UnknownTensorsError(f"there is no {name}")
-        quantised = self._checkpoint.formats.get(name)
-        if quantised:
+        tensor, kind = self._checkpoint.tensors.get(name), self._checkpoint.formats.get(name, "")
+        is_quantised = kind in QUANTISED and len(shape) == 2
+        if is_quantised:
             from specviz.runtime.cpu.fused.layout import ROW_BYTES
             from specviz.runtime.cpu.fused.products import Format
 
-            if quantised not in QUANTISED or len(shape) != 2:
-                raise UnknownTensorsError(f"{name} has the format {quantised}")
-            shape = shape[0], int(shape[1] * ROW_BYTES[Format[quantised]])
-        if tensor.shape != shape:
-            raise UnknownTensorsError(f"{name} has the shape {tuple(tensor.shape)} instead of {shape}")
-        if tensor.dtype != torch.uint8 if quantised else tensor.dtype not in _FLOATS:
-            raise UnknownTensorsError(f"{name} is {tensor.dtype}")
-        return tensor, quantised or _FLOATS[tensor.dtype]
+            shape = shape[0], int(shape[1] * ROW_BYTES[Format[kind]])
+        dtypes = {torch.uint8} if is_quantised else _FLOATS.keys()
+        if tensor is None or tensor.shape != shape or tensor.dtype not in dtypes:
+            raise UnknownTensorsError(f"{name} is not as fused passes read it")
+        return tensor, kind if is_quantised else _FLOATS[tensor.dtype]
 
     def vector(self, name: str, size: int, order: Any = slice(None)) -> Any:
         """A vector as float32; `order` reorders it."""

@@ -23,35 +23,30 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
     verifier.
 
     Raises:
-        PairError: a model without a plain list of layers, a layer it does not have, or none left.
+        PairError: a model without a plain list of independent layers, a layer it does not have, or none left.
     """
-    base = verifier.base_model
-    stack = getattr(base, "layers", None)
-    if not isinstance(stack, torch.nn.ModuleList):
-        raise PairError(
-            f"{type(verifier).__name__} keeps its layers in a way that SpecViz cannot skip some of them."
-        )
-    skipped = set(layers)
-    kept = [i for i in range(len(stack)) if i not in skipped]
-    if not kept or not skipped <= set(range(len(stack))):
-        raise PairError(f"Layers to skip must be some, not all, of 0 to {len(stack) - 1}.")
-
-    config = copy.deepcopy(verifier.config)
-    for name, values in list(vars(config).items()):
-        if "layer" in name and isinstance(values, list) and len(values) == len(stack):
-            setattr(config, name, [values[i] for i in kept])
-    config.num_hidden_layers = len(kept)
+    skipped, config = set(layers), copy.deepcopy(verifier.config)
     try:
+        stack = list(verifier.base_model.get_submodule("layers").children())
+        kept = [i for i in range(len(stack)) if i not in skipped]
+        if not kept or len(kept) + len(skipped) != len(stack):
+            raise ValueError("it has no such layers, or no others")
+        for name, values in list(vars(config).items()):
+            if "layer" in name and isinstance(values, list) and len(values) == len(stack):
+                setattr(config, name, [values[i] for i in kept])
+        config.num_hidden_layers = len(kept)
         with torch.device("meta"):
             drafter = type(verifier)(config)
-        _graft(drafter, verifier, without=stack)
+        _graft(drafter, verifier, without=verifier.base_model.get_submodule("layers"))
         for shell, index in zip(drafter.base_model.get_submodule("layers").children(), kept, strict=True):
             _graft(shell, stack[index])
         if any(it.is_meta for it in (*drafter.parameters(), *drafter.buffers())):
             raise ValueError("some weights were not found")
-    except Exception as error:  # layers that depend on their index: shared keys, other heads
+    except (
+        Exception
+    ) as error:  # layers under another name, or that depend on their index: shared keys, other heads
         raise PairError(
-            f"{type(verifier).__name__} has layers that depend on one another: SpecViz cannot skip some of them."
+            f"SpecViz cannot skip these layers of {type(verifier).__name__}: it lacks one, or they depend on one another."
         ) from error
     drafter.generation_config = copy.deepcopy(verifier.generation_config)
     return drafter.eval()

@@ -179,8 +179,11 @@ def _without_layers(verifier: Model, layers: range, prepack: bool) -> Model:
             choose(skipping)
         return skipping
 
-    count = verifier.config.get_text_config().num_hidden_layers
-    return verifier.with_layers([i for i in range(count) if i not in layers], module)
+    if not hasattr(verifier, "with_layers"):
+        return torch_model(module())
+    count = verifier.config.num_hidden_layers
+    fused: Model = verifier.with_layers([i for i in range(count) if i not in layers], module)
+    return fused
 
 
 @dataclass(frozen=True)

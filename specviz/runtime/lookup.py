@@ -7,7 +7,7 @@ proposal is a function of the tokens before it, and neither draft length nor bat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,10 +87,6 @@ class LookupModel(Model):
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> LookupRunner:
         """See `Model`."""
         return LookupRunner(vocabulary_size, self.device, self.dtype)
-
-    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> Model:
-        """See `Model`."""
-        raise PairError("Prompt lookup is no model: it has no layers.")
 
     def module(self) -> Any:
         """See `Model`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -213,10 +212,6 @@ class TorchModel(Model):
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> ModelRunner:
         """See `Model`."""
         return ModelRunner(self._module, vocabulary_size, None if apart else workspace(self._module))
-
-    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> TorchModel:
-        """See `Model`; loaded at once."""
-        return TorchModel(load())
 
     def module(self) -> Any:
         """The model itself."""

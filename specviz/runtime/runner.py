@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -224,9 +224,6 @@ class Model(Protocol):
 
         If `apart`, it does not use buffers that outlive their owners.
         """
-
-    def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> Model:
-        """A model of some of the layers (0-based), which shares all weights; `load` makes it as a module."""
 
     def module(self) -> Any:
         """The same model, with the same values, as a transformers module; loaded at first use."""

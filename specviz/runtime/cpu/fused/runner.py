@@ -62,7 +62,7 @@ class FusedModel(Model):
         return None if kept is None else kept[kept < size], reads
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
-        """See `Model`."""
+        """A model of some of the layers (0-based), which shares all weights; `load` makes it as a module."""
         return replace(self, decoder=self.decoder.with_layers(layers), load=load)
 
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> FusedRunner:

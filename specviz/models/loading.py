@@ -98,16 +98,11 @@ def load_pair(
     raise failure
 
 
-def load_verifier(
-    key: str,
-    device: str = "auto",
-    dtype: str = "auto",
-    progress: Progress | None = None,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_verifier(key: str, device: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a pair's verifier with plain parameters, for training or copying, and its tokenizer; arguments and errors as in `load_pair`."""
     spec = find_pair(key)
     alone = replace(spec, title=spec.verifier_name, drafter=LookupSource(), drafter_parameters=0)
-    pair = load_pair(alone, device, dtype, progress, prepack=False)
+    pair = load_pair(alone, device, dtype, prepack=False)
     return pair.verifier, pair.tokenizer
 
 

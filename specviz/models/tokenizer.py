@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any
 
 from specviz.errors import RequestError, quoted
@@ -17,9 +18,6 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
         before=encoding.acquire, after_in_parent=encoding.release, after_in_child=encoding.release
     )
-
-_REASON = 200
-"""Most characters quoted of a chat template's reason to refuse a conversation."""
 
 
 def encode_prompt(tokenizer: Any, request: Request) -> list[int]:
@@ -55,9 +53,7 @@ def in_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) 
     try:
         return tokenizer.apply_chat_template(messages, **options)
     except Exception as error:  # templates are programs, and raise errors of many kinds
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if len(reason) > _REASON:
-            reason = f"{reason[: _REASON - 1]}…"
+        reason = shorten(str(error), 200, placeholder="…") or type(error).__name__
         raise RequestError(
             f"The chat template of this pair's models does not take this conversation: {reason.rstrip('.')}."
         ) from error

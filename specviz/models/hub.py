@@ -122,8 +122,7 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     All files are fetched before any is read: transformers would go on without one that the hub failed to give, such as the chat
     template or the generation config. Raises whatever huggingface_hub raises.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import model_info, snapshot_download
 
     if Path(location).is_dir():
         return Path(location)
@@ -131,31 +130,22 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     if not online:
         return Path(snapshot_download(location, local_files_only=True, **options))
     try:
-        sizes = _sizes(location)
+        files = model_info(location, files_metadata=True).siblings or []
     except Exception:
         if is_cached(location):
-            with contextlib.suppress(LocalEntryNotFoundError):
-                return Path(snapshot_download(location, local_files_only=True, **options))
+            return Path(snapshot_download(location, local_files_only=True, **options))
         raise
+    sizes = {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
     options["allow_patterns"] += [pattern for file, pattern in _WEIGHTS.items() if file in sizes][:1]
-    total = sum(
-        size for file, size in sizes.items() if any(fnmatch(file, it) for it in options["allow_patterns"])
-    )
-    return Path(snapshot_download(location, tqdm_class=download_bar(name, report, total), **options))
+    patterns = options["allow_patterns"]
+    total = sum(size for file, size in sizes.items() if any(fnmatch(file, it) for it in patterns))
+    return Path(snapshot_download(location, tqdm_class=_download_bar(name, report, total), **options))
 
 
-def _sizes(repository: str) -> dict[str, int]:
-    """Bytes of the files at the top of a repository."""
-    from huggingface_hub import model_info
+def _download_bar(name: str, report: Progress, total: int) -> type:
+    """A tqdm class that draws nothing and reports which share of `total` bytes is downloaded, which only increases.
 
-    files = model_info(repository, files_metadata=True).siblings or []
-    return {file.rfilename: file.size or 0 for file in files if "/" not in file.rfilename}
-
-
-def download_bar(name: str, report: Progress, total: int = 0) -> type:
-    """A tqdm class for downloads that draws nothing and reports the bytes of a large file or a set of files.
-
-    `total`: bytes to come, if known; a bar that several files share learns of each only as it begins. The reported share only increases.
+    A bar that several files share learns of each only as it begins.
     """
     from tqdm import tqdm
 

@@ -15,6 +15,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz import environment
+from specviz.core.compiled import compiled_backend
 from specviz.models.checkpoint import QUANTISED, Checkpoint
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.runtime.memory import give_back_memory
@@ -135,6 +136,7 @@ def fused_model(
         vocabulary: of a drafter that knows only some tokens.
         fast: activations take one byte, as in llama.cpp; otherwise they are exact.
     """
+    from specviz.runtime.cpu.fused import functions
     from specviz.runtime.cpu.fused.decoder import Decoder, DecoderShape
     from specviz.runtime.cpu.fused.processor import dot_products, reading
     from specviz.runtime.cpu.fused.products import Arithmetic, Precision
@@ -161,6 +163,8 @@ def fused_model(
     arithmetic = Arithmetic(dots, Precision.FAST if fast else Precision.EXACT, reading(size))
     decoder = Decoder(shape, layers, embedding, norm, head, arithmetic)
     decoder.choose_threads()
+    if compiled_backend() is not None:
+        functions.draft()  # compiled now, so that the first round takes no longer than others
     give_back_memory()  # arranging took almost as much memory as the weights
     kept, reads = (None, None) if vocabulary is None else (vocabulary.kept, vocabulary.reads.numpy())
     precision = layers[0].inputs.format.value

@@ -158,8 +158,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress) -> ModelPair:
         verifier, tokenizer = loader.load(spec.verifier, spec.verifier_name, part(report, 0.3, 1.0))
     if loader.may_fuse:
         report(0.99, "Reading the compiled loops of a round (the first time, compiling them)")
-        if compiled_backend() is not None:
-            drafter.prepare_drafting()
+        compiled_backend()
     report(1.0, f"{spec.title} is ready")
     about = {name: getattr(spec, name) for name in ("key", "title", "drafter_name", "verifier_name")}
     return make_pair(drafter, verifier, tokenizer, drafter_tokenizer=drafter_tokenizer, **about)

@@ -228,10 +228,6 @@ class Model(Protocol):
     def module(self) -> Any:
         """The same model, with the same values, as a transformers module; loaded at first use."""
 
-    def prepare_drafting(self) -> None:
-        """Compile what drafting needs, or read it from the cache, so that the first round takes no longer than others."""
-        return
-
     def free_memory(self) -> bool:
         """Free what could be made again; returns True if anything was freed."""
         return False

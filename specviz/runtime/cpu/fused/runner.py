@@ -77,10 +77,6 @@ class FusedModel(Model):
     def _module(self) -> Any:
         return self.load()
 
-    def prepare_drafting(self) -> None:
-        """See `Model`."""
-        functions.draft()
-
 
 class FusedRunner(Runner):
     """A runner of a fused model."""

@@ -22,11 +22,6 @@ class HubSource:
 
     repository: str
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether the model is a folder on this machine: only then is `repository` an absolute path."""
-        return Path(self.repository).is_absolute()
-
 
 @dataclass(frozen=True)
 class EmbeddedSource:
@@ -100,7 +95,7 @@ class PairSpec:
         return tuple(
             it.repository
             for it in (self.drafter, self.verifier)
-            if isinstance(it, HubSource) and not it.is_folder
+            if isinstance(it, HubSource) and not Path(it.repository).is_absolute()
         )
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from specviz.models import hub, smollm2
-from specviz.models.registry import PAIRS, AssetSource, PairSpec
+from specviz.models.registry import PAIRS, PairSpec
 
 GATED = "gated: accept the licence on the model's page and log in"
 
@@ -61,9 +61,7 @@ def describe_pairs(
         embedded = spec.origin == "embedded"
         cached = smollm2.is_cached() if embedded else all(map(hub.is_cached, spec.repositories))
         usable, note = False, ""
-        if isinstance(spec.drafter, AssetSource) and not spec.drafter.path.is_dir():
-            note = "its drafter is missing from this installation"
-        elif size > free * share:
+        if size > free * share:
             note = f"needs {size / share / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
         elif cached:
             usable = True

@@ -87,6 +87,8 @@ def check_folder(folder: Path, name: str) -> None:
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         weights = weight_files(folder)
         quantisation = json.loads((folder / "config.json").read_text("utf-8")).get("quantization_config")
+    if not folder.is_dir():
+        raise PairError(f"{name} is missing from this installation: get SpecViz with its assets.")
     others = [*folder.glob("*.gguf"), *folder.glob("adapter_config.json")]
     if quantisation or (others and not weights):
         raise PairError(

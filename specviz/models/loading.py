@@ -31,7 +31,6 @@ from specviz.models.pair import ModelPair, make_pair
 from specviz.models.placement import Placement, choose_placement
 from specviz.models.registry import (
     AssetSource,
-    EmbeddedSource,
     HubSource,
     LookupSource,
     PairSpec,
@@ -206,26 +205,23 @@ class _Loader:
     def load(self, source: Source, name: str, report: Progress) -> tuple[Model, Any]:
         """One model and its tokenizer, None for a drafter that comes without; failures name the model."""
         with _naming(name):
-            if isinstance(source, EmbeddedSource):
-                gguf = smollm2.gguf_file(part(report, 0.0, 0.8))
-                report(0.8, f"Loading {name}")
-                model = self._model(smollm2.SHIPPED, name, part(report, 0.8, 1.0), gguf)
-                # AutoTokenizer would find this class too, but through a config's class, which takes seconds to import.
-                return model, PreTrainedTokenizerFast.from_pretrained(smollm2.SHIPPED, local_files_only=True)
             report(0.0, f"Loading {name}")
-            if isinstance(source, AssetSource):
-                if not source.path.is_dir():  # transformers would look for it on the hub
-                    raise PairError(f"{name} is missing from this installation: get SpecViz with its assets.")
-                return self._model(source.path, name, report), None
-            assert isinstance(source, HubSource)
-            folder = hub.folder_of(source.repository, name, report, self.online)
+            gguf = None
+            if isinstance(source, HubSource):
+                folder = hub.folder_of(source.repository, name, report, self.online)
+            elif isinstance(source, AssetSource):
+                folder = source.path
+            else:
+                folder, gguf = smollm2.SHIPPED, smollm2.gguf_file(part(report, 0.0, 0.9))
             check_folder(folder, name)
-            model = self._model(folder, name, report)
+            model = self._model(folder, name, report, gguf)
+            if isinstance(source, AssetSource) or (self.is_drafter and hub.shares_tokenizer(folder)):
+                return model, None
+            options: Any = {"local_files_only": True, "trust_remote_code": False}
+            if gguf:  # AutoTokenizer would find this class too, but through a config's class, which takes seconds to import.
+                return model, PreTrainedTokenizerFast.from_pretrained(folder, **options)
             from transformers import AutoTokenizer  # imported here: it takes half a second
 
-            if self.is_drafter and hub.shares_tokenizer(folder):
-                return model, None
-            options = {"local_files_only": True, "trust_remote_code": False}
             return model, AutoTokenizer.from_pretrained(folder, **options)
 
     def _model(self, folder: Path, name: str, report: Progress, gguf: Path | None = None) -> Model:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import logging
 import threading
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,7 +17,6 @@ from specviz.progress import Progress
 
 # huggingface_hub is imported in functions: listing pairs, which imports this module, should be quick to begin.
 
-_log = logging.getLogger(__name__)
 _WEIGHTS = {
     "model.safetensors": "model.safetensors",
     "model.safetensors.index.json": "model-*.safetensors",
@@ -64,18 +62,15 @@ def refusal(repository: str) -> Exception | None:
     None if the hub would give it, or does not tell. Ask before a download, which would repeat a refused request for half a minute.
     """
     from huggingface_hub import auth_check
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         auth_check(repository)
-    except RepositoryNotFoundError as error:  # also for gated ones
-        return error
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        # A mirror may lack this endpoint.
-        return error if status in (401, 403, 429) or status >= 500 else None
-    except Exception:
-        _log.debug("access to %s could not be asked", repository, exc_info=True)
+    except Exception as error:
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        # A gated repository is also not found; any other 404 may be a mirror's that lacks this endpoint.
+        is_refused = isinstance(error, RepositoryNotFoundError) or status in (401, 403, 429) or status >= 500
+        return error if is_refused else None
     return None
 
 

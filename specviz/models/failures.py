@@ -84,7 +84,7 @@ def check_folder(folder: Path, name: str) -> None:
         PairError: in a sentence about the model `name`. A folder that cannot be judged passes: reading it will tell why.
     """
     weights, quantisation = list[Path](), None
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+    with suppress(Exception):
         weights = weight_files(folder)
         quantisation = json.loads((folder / "config.json").read_text("utf-8")).get("quantization_config")
     if not folder.is_dir():

@@ -82,7 +82,7 @@ def is_cached(repository: str) -> bool:
     if not isinstance(config, str):
         return False
     folder = Path(config).parent
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    with contextlib.suppress(Exception):  # a damaged index
         weights = weight_files(folder)
         has_tokenizer = any((folder / name).is_file() for name in _TOKENIZERS) or shares_tokenizer(folder)
         return bool(weights) and has_tokenizer and all(map(Path.is_file, weights))
@@ -98,17 +98,13 @@ def shares_tokenizer(folder: Path) -> bool:
 def weight_files(folder: Path) -> list[Path]:
     """The files of a model's weights in a folder; those that an index names may be missing. Empty if there are none.
 
-    Raises:
-        OSError, ValueError, KeyError: an index is damaged.
+    A damaged index raises any error.
     """
     first = next((it for it in map(folder.joinpath, _WEIGHTS) if it.is_file()), None)
     if first is None or first.suffix != ".json":
         return [first] if first else []
-    try:
-        names = json.loads(first.read_text("utf-8"))["weight_map"].values()
-        return [folder / name for name in sorted(set(names))]
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"{first.name} names no files") from error
+    names = json.loads(first.read_text("utf-8"))["weight_map"].values()
+    return [folder / name for name in sorted(set(names))]
 
 
 def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:

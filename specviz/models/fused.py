@@ -59,19 +59,16 @@ def is_possible(config: Any) -> bool:
     """
     if environment.CPU_RUNNER.value():
         return False
-    possible = _has_instructions() and _is_served(config)
-    if not possible:
-        _log.info("a model of the kind %s runs on torch", config.model_type)
-    return possible
-
-
-def _has_instructions() -> bool:
     try:
         from specviz.runtime.cpu.fused.processor import dot_products
 
-        return dot_products() is not None
+        has_instructions = dot_products() is not None
     except Exception:  # numba is missing, or broken in whatever way
-        return False
+        has_instructions = False
+    possible = has_instructions and _is_served(config)
+    if not possible:
+        _log.info("a model of the kind %s runs on torch", config.model_type)
+    return possible
 
 
 def _is_served(config: Any) -> bool:

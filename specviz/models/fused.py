@@ -15,7 +15,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz import environment
-from specviz.core.compiled import compiled_backend
+from specviz.core.backend import compiled_backend
 from specviz.models.checkpoint import QUANTISED, Checkpoint
 from specviz.models.small_vocabulary import SmallVocabulary
 from specviz.runtime.memory import give_back_memory

@@ -59,6 +59,7 @@ class Link:
     """The valid settings that a link names.
 
     Attributes:
+        tab: the tab to open, which the settings belong to; None if the link names neither a tab nor settings.
         problems: sentences about values that were ignored.
         part: the part of the tab Learn.
     """
@@ -69,11 +70,6 @@ class Link:
     problems: tuple[str, ...] = ()
     part: str | None = None
 
-    @property
-    def compares(self) -> bool:
-        """Whether the link's settings belong to the tab Compare."""
-        return self.tab == "compare" or bool(self.panes)
-
 
 def ranged(most_tokens: int | None = None) -> dict[str, Control]:
     """The settings that have a range, in the order of their controls. `most_tokens` is the bound of `max_new_tokens`."""
@@ -81,9 +77,9 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
     found["seed"] = found.pop("seed")  # last, next to its button
     if most_tokens is not None:
         tokens = found["max_new_tokens"]
-        (low, _), default = tokens.offered, min(tokens.default, most_tokens)
-        low, step = (low, tokens.step) if low < most_tokens else (1, None)  # too few for a slider
-        found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default, step=step)
+        low = min(tokens.offered[0], most_tokens - 1)  # a slider needs two numbers
+        default = min(tokens.default, most_tokens)
+        found["max_new_tokens"] = replace(tokens, offered=(low, most_tokens), default=default)
     return found
 
 
@@ -123,14 +119,15 @@ def parse_link(
             found[name] = _read(name, given[name], method, offered, lessons)
         except _UnfitError as unfit:
             problems.append(f"The link’s “{name}” was ignored: {unfit}.")
-    if "rule" in found and found.setdefault("method", OWN_RULE) != OWN_RULE:
-        problems.append(f"The link’s “rule” was ignored: it is for the method {OWN_RULE}.")
-        del found["rule"]
+    if "rule" in found:
+        found.setdefault("method", OWN_RULE)
     settings = {NAMES[name]: value for name, value in found.items() if name in NAMES}
-    tab, part = found.get("tab"), LEARN_TABS.get(given["tab"][0]) if "tab" in found else None
+    panes = found.get("pane", ())
+    tab = "compare" if panes else found.get("tab", "generate" if settings else None)
+    part = LEARN_TABS.get(given["tab"][-1]) if "tab" in found else None
     if "lesson" in found:
         tab, part = "learn", "lessons"
-    return Link(tab, settings, found.get("pane", ()), tuple(problems), part)
+    return Link(tab, settings, panes, tuple(problems), part)
 
 
 def _read(
@@ -144,9 +141,7 @@ def _read(
         if len(values) not in PANES:
             raise _UnfitError(f"there must be {PANES[0]} to {PANES[-1]} of them")
         return tuple(map(_pane, values))
-    if len(values) > 1:
-        raise _UnfitError("it is given more than once")
-    [value] = values
+    value = values[-1]
     match name:
         case "tab":
             return OTHER_TABS.get(value) or _one_of(value, TABS)
@@ -159,7 +154,7 @@ def _read(
         case "pair":
             return _one_of(value, offered_pairs())
         case "method":
-            return _method(value)
+            return _one_of(value, METHODS)
         case "lenience":
             return _lenience(value, method)
         case "k":
@@ -180,7 +175,7 @@ def _read(
 
 def _one_of(value: str, known: Iterable[str]) -> str:
     if value not in known:
-        raise _UnfitError(f"it must be one of {', '.join(known)}")
+        raise _UnfitError("nothing here has this name")
     return value
 
 
@@ -194,12 +189,6 @@ def _number(value: str, low: float, high: float, *, is_whole: bool = False) -> f
             f"it must be a {'whole number' if is_whole else 'number'} from {low:g} to {high:.10g}"
         )
     return int(value) if is_whole else float(value)
-
-
-def _method(value: str) -> str:
-    if value not in METHODS:
-        raise _UnfitError("there is no such method")
-    return value
 
 
 def _lenience(value: str, method: str | None) -> float:
@@ -219,7 +208,7 @@ def _pane(value: str) -> Pane:
             "each must be method:lenience:draft length, such as speed:0:auto, and may end with :pair"
         )
     lenience, draft_length, *pairs = parts
-    name = _method(method)
+    name = _one_of(method, METHODS)
     # A recorded comparison may be of a pair that is not offered here.
     pair = _one_of(pairs[0], PAIRS | offered_pairs()) if pairs else None
     return Pane(name, _lenience(lenience, name), _draft_length(draft_length), pair)

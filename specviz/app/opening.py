@@ -64,7 +64,7 @@ def wire_opening(
         link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons()))
         problems = escape(" ".join(link.problems))
         # When the page first opens, select a tab only if the link names it: a quick visitor may already have chosen another.
-        tab = _tab(link) or (None if is_first else "idea")
+        tab = link.tab or (None if is_first else "idea")
         if is_held:
             link = Link(link.tab, part=link.part)
         renews = None if is_first or is_held else tab
@@ -92,19 +92,12 @@ def wire_opening(
         then_always(event, None, None, None, js=f"async () => {address_module()}.opened()", **QUIET)
 
 
-def _tab(link: Link) -> str | None:
-    """The tab that a link opens; None for the first tab."""
-    if link.tab or not (link.panes or link.settings):
-        return link.tab
-    return "compare" if link.panes else "generate"
-
-
 def _generate(tab: Generate, link: Link, limits: Limits, *, renews: bool) -> list[Any]:
     """Updates for the settings of the tab One run, the method's description, the view and the recorded run.
 
     If it `renews` the tab, settings that the link does not name are as on a fresh page.
     """
-    wanted = {} if link.compares else link.settings
+    wanted = {} if link.tab == "compare" else link.settings
     key, token = wanted.get("run"), wanted.get("token")
     if renews and not wanted:
         key = OPENING

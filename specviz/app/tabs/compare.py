@@ -111,7 +111,7 @@ class Compare:
 
         If it `renews` the tab, a link without settings shows the first recorded comparison.
         """
-        if not link.compares or not (link.panes or link.settings):
+        if link.tab != "compare" or not (link.panes or link.settings):
             return self.show(next(iter(self.recorded.values())) if renews else None)
         wanted = link.settings | ({"panes": panes_value(link.panes)} if link.panes else {})
         for told in self.recorded.values():

@@ -61,13 +61,10 @@ def health_routes(service: Service) -> list[BaseRoute]:
 
     def health(request: Request) -> Response:
         """200 while the service can serve requests, otherwise 503."""
-        try:
-            statistics, healthy = service.status(), service.healthy
-        except Exception:
-            statistics, healthy = [], False
+        healthy = service.healthy
         pairs = {
             each.pair: {"loaded": each.loaded, "running": each.running, "waiting": each.waiting}
-            for each in statistics
+            for each in service.status()
         }
         content = {"status": "ok" if healthy else "down", "pairs": pairs}
         return JSONResponse(content, 200 if healthy else 503, _FRESH)

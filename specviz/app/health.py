@@ -102,18 +102,3 @@ class _EngineCollector(Collector):
                 else:
                     family.add_metric([each.pair], value)
             yield family
-        memory = GaugeMetricFamily(
-            "specviz_accelerator_memory_bytes", "Memory reserved on an accelerator.", labels=["device"]
-        )
-        for index, reserved in enumerate(_reserved() if statistics else ()):
-            memory.add_metric([f"cuda:{index}"], reserved)
-        yield memory
-
-
-def _reserved() -> list[int]:
-    """Bytes that torch has reserved on each GPU. Call only after a pair was loaded, since this imports torch."""
-    import torch
-
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return []
-    return [torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())]

@@ -243,10 +243,8 @@ class GuardedBlocks(compat.LastingBlocks):
     async def process_api(self, block_fn: Any, *args: Any, **options: Any) -> dict[str, Any]:
         """Serve one event. Raises gr.Error if it fails, and logs unexpected failures."""
         try:
-            if compat.runs_in_browser(block_fn):
+            if block_fn.fn is None:
                 raise gr.Error("This event runs in the browser alone.")
-            if compat.is_selection(block_fn) and compat.selection(options.get("event_data")) is None:
-                raise gr.Error("The event must say what was chosen.")
             return await super().process_api(block_fn, *args, **options)
         except gr.Error as error:
             raise _failure(422, str(error.message)) from None

@@ -112,22 +112,6 @@ def label_endpoint(event: Any, parameters: Sequence[tuple[str, str]], answer: st
 # `gr.Blocks.process_api` serves an event and calls `preprocess_data` to read its values. Override both to turn failures into messages.
 
 
-def runs_in_browser(event: BlockFunction) -> bool:
-    """Whether an event has no function on the server. If a client calls it nevertheless, gradio breaks."""
-    return event.fn is None
-
-
-def is_selection(event: BlockFunction) -> bool:
-    """Whether a selection fires the event, so that its function is passed `gr.SelectData`."""
-    return any(name == "select" for _, name in event.targets)
-
-
-def selection(data: gr.EventData | None) -> dict[str, Any] | None:
-    """The selection as the browser sent it; None if it sent none."""
-    sent = data._data if data is not None else None
-    return sent if isinstance(sent, dict) and {"index", "value"} <= sent.keys() else None
-
-
 def then_always(event: Any, fn: Callable[..., Any] | None, inputs: Any, outputs: Any, **options: Any) -> None:
     """Run `fn` (if None, only the `js` in `options`) after an event, whether it succeeded or failed.
 

@@ -31,7 +31,7 @@ from specviz.app.controls import (
     wire_settings,
 )
 from specviz.app.link import Link, Pane
-from specviz.app.running import QUIET, grow, page_script, wire_run
+from specviz.app.running import QUIET, grow, page_script, sent_with, wire_run
 from specviz.app.tabs.generate import INSPECT, fill, form_of, fresh
 from specviz.core.methods import OWN_RULE
 from specviz.progress import Progress
@@ -202,9 +202,9 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
 
     tab = Compare(settings, view, recorded, drop, run_after)
 
-    def show(request: gr.Request, event: gr.SelectData) -> list[Any]:
+    def show(request: gr.Request, event: gr.EventData) -> list[Any]:
         drop(request)
-        return tab.show(recorded.get(str(event.index)))
+        return tab.show(recorded.get(str(sent_with(event).get("index"))))
 
     keep_address(panes.select(show, None, tab.outputs, **QUIET))
     return tab

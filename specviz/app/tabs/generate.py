@@ -138,10 +138,10 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     _wire_forks(page, service, view)
     view.fill(_filled, None, [method, lenience], **QUIET)
 
-    def choose(request: gr.Request, event: gr.SelectData) -> list[Any]:
+    def choose(request: gr.Request, event: gr.EventData) -> list[Any]:
         """Fill the prompt with an example, or show a recorded run and fill the form with its settings."""
-        index = event.index if isinstance(event.index, int) else 0
-        _, key = choices[index] if 0 <= index < len(choices) else choices[0]
+        index = sent_with(event).get("index")
+        key = choices[index][1] if isinstance(index, int) and 0 <= index < len(choices) else ""
         if not key:
             return [gr.skip()] * (2 + len(settings))
         if key in EXAMPLES.values():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gradio as gr
 from gradio.components import Component
@@ -107,18 +107,6 @@ class Stops:
             flag.drop()
 
 
-class WiredRun(NamedTuple):
-    """What other parts of the page do with a run.
-
-    Attributes:
-        drop: ends a session's run; to call before the view shows something else.
-        after: lets an event start a run too, in place of one that goes on.
-    """
-
-    drop: Callable[[gr.Request], None]
-    after: Callable[[Any], None]
-
-
 def wire_run(
     page: gr.Blocks,
     run: Callable[[threading.Event, Progress, Visitor, dict[str, Any]], Iterator[Any]],
@@ -127,7 +115,7 @@ def wire_run(
     buttons: tuple[gr.Button, gr.Button],
     inputs: Mapping[str, Component],
     view: gr.HTML,
-) -> WiredRun:
+) -> tuple[Callable[[gr.Request], None], Callable[[Any], None]]:
     """Let `triggers` start `run` and show what it yields. While a run that they have started goes on, they do nothing.
 
     Args:
@@ -138,6 +126,10 @@ def wire_run(
         buttons: Run and Stop.
         inputs: components whose values `run` gets, by name.
         view: keeps what it shows until `run` yields.
+
+    Returns:
+        A function that ends a session's run, to call before the view shows something else; and one that lets an event start a run too,
+        in place of one that goes on.
     """
     stops = Stops()
     start, stop = buttons
@@ -184,7 +176,7 @@ def wire_run(
     starts(partial(gr.on, triggers), "once")
     stop.click(stops.stop, None, None, **QUIET)
     page.unload(stops.drop)
-    return WiredRun(stops.drop, lambda event: starts(event.then, "always_last"))
+    return stops.drop, lambda event: starts(event.then, "always_last")
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:

@@ -17,7 +17,7 @@ from specviz.app.components.lenience_track import LenienceTrack, lenience_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
-from specviz.app.menu import method_menu
+from specviz.app.marks import method_menu
 from specviz.app.running import QUIET, page_script
 from specviz.app.settings import CONTROLS, MAX_SEED, Control
 from specviz.core.methods import METHODS, OWN_RULE, get_method

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import gradio as gr
 
 from specviz.app.components.scripted_html import STATIC, TEMPLATES, static_address, style
-from specviz.app.marks import colours
-from specviz.app.menu import menu_style
+from specviz.app.marks import colours, method_menu
 from specviz.compat import gradio as compat
+from specviz.core.methods import METHODS
 
 TITLE = "SpecViz: a small model drafts, a large one checks"
 DESCRIPTION = (
@@ -21,7 +22,18 @@ ICON = STATIC / "page/icon.svg"
 
 def css() -> str:
     """Style of the page. Gradio limits it to its own container."""
-    return "\n".join((style("page/page", "page/settings", "page/compare"), menu_style("method")))
+    return "\n".join((style("page/page", "page/settings", "page/compare"), _menu_style()))
+
+
+def _menu_style() -> str:
+    """CSS that shows each group's heading above its first method, since gradio's lists have none. While a dropdown is filtered, headings
+    may be missing.
+    """
+    rules = []
+    for heading, (first, *_) in method_menu().items():
+        at = f"#method .options li[aria-label={json.dumps(METHODS[first].label, ensure_ascii=False)}]"
+        rules.append(f"{at} {{ margin-top: 1.9rem; }}\n{at}::before {{ content: {json.dumps(heading)}; }}")
+    return "\n".join(rules)
 
 
 _SANS = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")

@@ -1,4 +1,4 @@
-"""The page's colours, which are variables of `static/shared/shared.css`, and the colour and the symbol of each method."""
+"""The page's colours, which are variables of `static/shared/shared.css`; the colour and the symbol of each method, and the menu of methods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, OWN_RULE, PAPER
 
 _SHEET = Path(__file__).parent / "static/shared/shared.css"
 _BLOCKS = {"light": r"\.specviz \{", "dark": r'\.specviz\[data-theme="dark"\] \{'}
@@ -66,3 +66,23 @@ def chart_marks() -> dict[str, dict[str, str]]:
 def _turn(name: str) -> int:
     """A method's index among the methods without a symbol of their own."""
     return [other for other in METHODS if other not in SYMBOLS].index(name)
+
+
+_USUAL = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
+"""The first group of the menu."""
+
+
+def method_menu() -> dict[str, list[str]]:
+    """The names of all methods by the heading of their group, in the order of the menu."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys((*_USUAL, *METHODS)):
+        groups.setdefault(_heading(name), []).append(name)
+    return groups
+
+
+def _heading(name: str) -> str:
+    if name in _USUAL:
+        return "To begin with"
+    if name in PAPER:
+        return "Others in the paper"
+    return "Your own" if name == OWN_RULE else "Later methods"

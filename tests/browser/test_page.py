@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.app.controls import EXAMPLES, NOT_NOW
-from specviz.app.menu import method_menu
+from specviz.app.marks import method_menu
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import PairError
 from specviz.models.availability import GATED

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from specviz.app.components.lenience_track import recorded_scales
 from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.link import PANES, Pane
-from specviz.app.menu import method_menu
+from specviz.app.marks import method_menu
 from specviz.models.registry import PAIRS
 from specviz.serving.offer import default_pair, offered_pairs
 

@@ -124,12 +124,10 @@ _PLAIN = {
 """Gradio's variables for each of the values that both themes share."""
 
 
-def _variables() -> dict[str, str]:
-    """Values for `theme.set`; the names of the dark ones end in "_dark"."""
+def _variables(base: gr.themes.Base) -> dict[str, str]:
+    """Values for `base.set`; the names of the dark ones end in "_dark"."""
     found = {name: value for value, names in _PLAIN.items() for name in names.split()}
-    found |= {
-        f"{name}_dark": value for name, value in found.items() if f"{name}_dark" in compat.theme_variables()
-    }
+    found |= {f"{name}_dark": value for name, value in found.items() if hasattr(base, f"{name}_dark")}
     for suffix, theme in (("", "light"), ("_dark", "dark")):
         own = colours(theme)
         named = [(own[colour], names) for colour, names in _COLOURS.items()]
@@ -141,12 +139,13 @@ def _variables() -> dict[str, str]:
 
 def theme() -> gr.themes.Base:
     """Gradio's theme in the page's colours, sizes and fonts. Text sizes are in rem, so that the switch for larger text scales all of them."""
-    return gr.themes.Default(
+    base = gr.themes.Default(
         font=_SANS,
         font_mono=_MONO,
         text_size=gr.themes.Size(name="specviz", **{name: f"{size}rem" for name, size in _SIZES.items()}),
         radius_size=gr.themes.Size(name="specviz", **{name: f"{size}px" for name, size in _RADII.items()}),
-    ).set(**_variables())
+    )
+    return base.set(**_variables(base))
 
 
 def head() -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
-from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -211,12 +209,6 @@ UNPADDED = "\nelement.parentElement.style.padding = 0;"
 """JavaScript for the mount of a `gr.HTML`: removes its box's padding, which remains even if `padding` is false."""
 STYLE, SCRIPT = (Path(__file__).with_name(name).read_text("utf-8") for name in ("gradio.css", "gradio.js"))
 """Rules and JavaScript for the page's head."""
-
-
-@cache
-def theme_variables() -> set[str]:
-    """The names that a theme's `set` takes. The dark value of a name has its own name, which ends in "_dark"."""
-    return set(signature(gr.themes.Base.set).parameters)
 
 
 def serve_head(page: gr.Blocks, html: str) -> None:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.app.api import check_kind
+from pydantic import TypeAdapter, ValidationError
+
 from specviz.app.refusals import ParameterError
 from specviz.errors import RequestError, quoted
 from specviz.schema.settings import SETTINGS, Request, arguments
@@ -28,13 +29,10 @@ _SETTINGS = [
     each for each in arguments("generate") if each in SETTINGS.keys() - {"max_new_tokens", "inspect"}
 ]
 """Settings that are parameters under the same name; some are also OpenAI's."""
-_SHARED: dict[str, Any] = (
-    {"model": str, "stream": bool, "stream_options": dict, "stop": str | list[str], "max_tokens": int}
-    | {"specviz": bool}
-    | {name: SETTINGS[name].kind for name in _SETTINGS}
-)
-CHAT = _SHARED | {"messages": list[dict], "max_completion_tokens": int, "logprobs": bool, "top_logprobs": int}
-"""Types of the parameters of a chat completion."""
+_SHARED: dict[str, Any] = {"model": str, "stream": bool, "stream_options": dict, "stop": str | list[str]}
+_SHARED |= {"specviz": bool, "max_tokens": Any} | dict.fromkeys(_SETTINGS, Any)
+CHAT = _SHARED | {"messages": list[dict], "max_completion_tokens": Any, "logprobs": bool, "top_logprobs": int}
+"""Types of the parameters of a chat completion; the engine's request checks those of type Any."""
 TEXT = _SHARED | {"prompt": str | list[str] | list[int] | list[list[int]], "logprobs": int}
 """Types of the parameters of a completion."""
 _PASSED_OVER = {
@@ -130,8 +128,10 @@ def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
     sent = {name: value for name, value in sent.items() if value is not None and name not in _PASSED_OVER}
     for name, value in sent.items():
         if name in kinds:
-            with blaming(name):
-                check_kind(kinds[name], value, name)
+            try:
+                TypeAdapter(kinds[name]).validate_python(value, strict=True)
+            except ValidationError as error:
+                raise ParameterError(f"{name} does not fit: {error.errors()[0]['msg']}.", name) from error
         elif name not in _ONLY:
             raise ParameterError(
                 f"There is no parameter {quoted(name)} here: leave it out.", quoted(name)[1:-1]

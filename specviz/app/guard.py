@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.app.clients import Clients
 from specviz.app.compression import CompressedPage
-from specviz.app.hosts import HostCheck, Hosts
+from specviz.app.hosts import HostCheck
 from specviz.app.refusals import path_of, refusal
 from specviz.compat import gradio as compat
 from specviz.compat.gradio_answers import UNREAD_SECONDS
@@ -75,7 +75,7 @@ _SCHEME = re.compile(r"https?|wss?", re.ASCII)
 _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
-def guarded(routes: Sequence[BaseRoute], hosts: Hosts) -> dict[str, Any]:
+def guarded(routes: Sequence[BaseRoute], hosts: frozenset[str]) -> dict[str, Any]:
     """Options of gradio's app: the guard, and `routes`, for `hosts`. These come before gradio's own routes, which match any path."""
     return {
         "routes": routes,

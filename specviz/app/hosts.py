@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -22,38 +21,28 @@ FOREIGN_HOST = f"This server does not answer under this host: open it as localho
 FOREIGN_SITE = f"Another site's page may not use this server: open the server's own page, or let its owner name that site's host in {HOSTS.name}."
 
 
-@dataclass(frozen=True)
-class Hosts:
-    """Host names, whose sites may use the server. With `only`, requests to other hosts are refused; else every host serves its own pages."""
+def allowed_hosts(
+    server_name: str, *addresses: str, environment: Mapping[str, str] | None = None
+) -> frozenset[str]:
+    """The names of the hosts under which a server that listens on `server_name` answers, to the pages of their sites.
 
-    names: frozenset[str]
-    only: bool = False
-
-
-EVERY_HOST = Hosts(frozenset({"*"}))
-"""Every host is answered, to the pages of every site."""
-
-
-def allowed_hosts(server_name: str, *addresses: str, environment: Mapping[str, str] | None = None) -> Hosts:
-    """The hosts of a server that listens on `server_name`.
-
-    Every host, if SPECVIZ_HOSTS names "*" or on a Space. Only loopback, `server_name`, the owner's `addresses` and those that SPECVIZ_HOSTS
-    names, if it names any or the server listens on loopback. Otherwise every host, but only for its own pages.
+    {"*"}, every host to the pages of every site, if SPECVIZ_HOSTS names "*" or on a Space. Loopback, `server_name`, the owner's `addresses`
+    and those that SPECVIZ_HOSTS names, if it names any or the server listens on loopback. Otherwise none: every host answers its own pages.
     """
     environment = os.environ if environment is None else environment
     named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
     if "*" in named or on_space(environment):  # a Space's proxies set the host
-        return EVERY_HOST
+        return frozenset({"*"})
     own = _name(server_name)
     if not named and own not in _LOOPBACK:
-        return Hosts(frozenset())
-    return Hosts(named | _LOOPBACK | {own} | {_name(each) for each in addresses if each}, only=True)
+        return frozenset()
+    return named | _LOOPBACK | {own} | {_name(each) for each in addresses if each}
 
 
 class HostCheck:
-    """ASGI middleware: refuses requests to other hosts, and from other sites' pages."""
+    """ASGI middleware: refuses requests to other hosts than `allowed_hosts`, and from other sites' pages."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
         self._hosts = hosts
 
@@ -66,12 +55,12 @@ class HostCheck:
     def _refusal(self, headers: Headers) -> str:
         """Why a request is refused, or "". Ports do not count, since a proxy may leave them out."""
         host, origin = _name(headers.get("host", "")), headers.get("origin")
-        if "*" in self._hosts.names:
+        if "*" in self._hosts:
             return ""
-        if self._hosts.only and host and host not in self._hosts.names:
+        if self._hosts and host and host not in self._hosts:
             return FOREIGN_HOST
         # X-Forwarded-Host does not count: a page may send what it likes there.
-        if origin is not None and (not (site := _name(origin)) or site not in {host, *self._hosts.names}):
+        if origin is not None and (not (site := _name(origin)) or site not in {host, *self._hosts}):
             return FOREIGN_SITE
         return ""
 

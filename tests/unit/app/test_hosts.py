@@ -7,13 +7,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from specviz.app.hosts import HostCheck, Hosts, allowed_hosts
+from specviz.app.hosts import HostCheck, allowed_hosts
 from specviz.environment import HOSTS
 
 NAMED = {HOSTS.name: "specviz.example"}
 
 
-def status(hosts: Hosts, host: str, origin: str | None = None) -> int:
+def status(hosts: frozenset[str], host: str, origin: str | None = None) -> int:
     """Of a request for nothing: 404 if it is let through."""
     app = Starlette(middleware=[Middleware(HostCheck, hosts)])
     headers = {"host": host} | ({} if origin is None else {"origin": origin})

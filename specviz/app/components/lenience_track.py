@@ -16,7 +16,7 @@ from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from specviz.analysis.sweep.folder import SHELF, shown_sweeps
 from specviz.analysis.sweep.results import Results
-from specviz.app.components.scripted_html import ScriptedHTML
+from specviz.app.components.scripted_html import ScriptedHTML, method_words
 from specviz.app.settings import CONTROLS
 from specviz.core.methods import METHODS, get_method
 from specviz.serving.offer import default_pair
@@ -50,7 +50,7 @@ class LenienceTrack(ScriptedHTML):
         super().__init__(
             value,
             title=CONTROLS["lenience"].title,
-            methods=_method_words(),
+            methods=method_words(),
             sweep=recorded_scales(),
             group="",
             around={"pair": default_pair(), "temperature": CONTROLS["temperature"].default},
@@ -63,18 +63,6 @@ class LenienceTrack(ScriptedHTML):
             return _SENT.validate_json(payload, strict=True).lenience
         except ValidationError:
             raise gr.Error(UNFIT) from None
-
-
-def _method_words() -> dict[str, dict[str, Any]]:
-    return {
-        name: {
-            "range": list(method.offered_range),
-            "default_lenience": method.default_lenience,
-            "ends": [method.strict_end, method.drafter_end],
-            "none": "" if method.has_lenience else f"{method.title}: no lenience to choose.",
-        }
-        for name, method in METHODS.items()
-    }
 
 
 @cache

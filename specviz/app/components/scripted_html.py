@@ -46,6 +46,7 @@ def method_words() -> dict[str, dict[str, Any]]:
         name: {word: getattr(method, word) for word in words}
         | rule_words(method)
         | {"range": list(method.offered_range), "ends": [method.strict_end, method.drafter_end]}
+        | {"none": "" if method.has_lenience else f"{method.title}: no lenience to choose."}
         | {"symbol": method_symbol(name)[1], "colour": method_token(name), "takes_rule": name == OWN_RULE}
         for name, method in METHODS.items()
     }

@@ -16,34 +16,33 @@ from specviz.models.registry import PAIRS
 class Race(ScriptedHTML):
     """Plays a race when it is shown, and again on demand. Its buttons lead to other addresses of the page.
 
-    `race_value` makes the value; "" shows that no race was recorded.
+    `race_value` makes the value.
     """
 
     MODULE = "race/race"
 
 
 def race_value(shelf: RecordedRuns) -> str:
-    """The value for the recorded race; raises TraceError if one of its runs is missing or invalid."""
-    if shelf.race is None:
-        return ""
+    """The value for the recorded race and cascade; raises TraceError if one of their runs is missing or invalid."""
+    assert shelf.race
     alone, drafted = map(shelf.load, RACERS)
-    about: dict[str, Any] = {"machine": shelf.machine, "method": METHODS[drafted.method].title}
-    about |= {"prompts": shelf.race.prompts, "repetitions": shelf.race.repetitions}
-    if spec := PAIRS.get(drafted.pair):
-        about["sizes"] = [spec.drafter_parameters, spec.verifier_parameters]
-    about |= {"why": query_of("generate", {"run": INSPECTED}), "cascade": _cascade(shelf)}
-    return json.dumps(about | {"alone": lane(alone), "drafted": lane(drafted)}, ensure_ascii=False)
-
-
-def _cascade(shelf: RecordedRuns) -> dict[str, Any] | None:
-    """The calls of the recorded cascade and of the lossless run beside it, and the cascade's address."""
-    if not shelf.keys.issuperset(CASCADE):
-        return None
     lossless, cascade = map(shelf.load, CASCADE)
-    counts = {
-        "tokens": len(cascade.tokens),
-        "calls": cascade.verifier_calls,
-        "lossless": lossless.verifier_calls,
-        "temperature": cascade.temperature,
+    spec = PAIRS[drafted.pair]
+    about: dict[str, Any] = {
+        "machine": shelf.machine,
+        "method": METHODS[drafted.method].title,
+        "prompts": shelf.race.prompts,
+        "repetitions": shelf.race.repetitions,
+        "sizes": [spec.drafter_parameters, spec.verifier_parameters],
+        "why": query_of("generate", {"run": INSPECTED}),
+        "cascade": {
+            "tokens": len(cascade.tokens),
+            "calls": cascade.verifier_calls,
+            "lossless": lossless.verifier_calls,
+            "temperature": cascade.temperature,
+            "query": query_of("generate", {"run": CASCADE[1]}),
+        },
+        "alone": lane(alone),
+        "drafted": lane(drafted),
     }
-    return counts | {"query": query_of("generate", {"run": CASCADE[1]})}
+    return json.dumps(about, ensure_ascii=False)

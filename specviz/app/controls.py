@@ -13,8 +13,6 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from specviz.app.components.lenience_track import LenienceTrack, lenience_value
-from specviz.app.components.rule_field import RuleField
 from specviz.app.components.scripted_html import module_address
 from specviz.app.link import DRAFT_LENGTHS, NAMES, ranged
 from specviz.app.marks import method_menu
@@ -49,13 +47,6 @@ def prompt_box(prefix: str = "") -> gr.Textbox:
     return gr.Textbox(first, show_label=False, elem_id=f"{prefix}prompt", **words, **size)
 
 
-def example_buttons(prompt: gr.Textbox) -> None:
-    """Buttons that fill the prompt, side by side."""
-    for name, text in EXAMPLES.items():
-        button = gr.Button(name, size="sm", min_width=70, elem_classes="specviz-example")
-        button.click(None, None, prompt, js=f"() => {json.dumps(text)}", **QUIET)
-
-
 @contextmanager
 def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
     """A panel over the page, which `button` opens."""
@@ -87,14 +78,6 @@ def describe_method(name: str) -> str:
     return f"{method.sentence}\n\n`{method.formula}`"
 
 
-def rule_field(method: gr.Dropdown) -> RuleField:
-    """The field for a custom rule, visible while `method` is the one that takes it."""
-    with gr.Column(visible=method.value == OWN_RULE, elem_id="own-rule") as column:
-        field = RuleField(elem_id="rule")
-    method.change(lambda name: gr.Column(visible=name == OWN_RULE), method, column, **QUIET)
-    return field
-
-
 def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a request from the values of controls. A rule is dropped unless the method takes one."""
     rule = asked.get("rule", "") if asked["method"] == OWN_RULE else ""
@@ -102,14 +85,6 @@ def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
     with suppress(TypeError, ValueError):  # the request refuses any other text
         penalty = float(penalty)
     return {**asked, "rule": rule, "repetition_penalty": penalty}
-
-
-def lenience_track(method: gr.Dropdown) -> LenienceTrack:
-    """The slider for the chosen method's lenience, on a scale for the pair and the temperature of its tab."""
-    track = LenienceTrack(lenience_value(method.value), elem_id="lenience")
-    # Not `change`: that would reset the lenience of a link, which sets both.
-    method.input(None, [method, track], track, js=page_script("set_lenience"), **QUIET)
-    return track
 
 
 def draft_length_dropdown(elem_id: str, info: str) -> gr.Dropdown:

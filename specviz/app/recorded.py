@@ -51,11 +51,6 @@ def recorded_value(
     return "".join(lines)
 
 
-def opened_value(run: Run) -> str:
-    """The run of a visitor's file for the view."""
-    return "".join([*run.lines(), record("recorded", title="From a file", story="")])
-
-
 def opened_run(packed: Any, limit: int) -> Run:
     """The run of a visitor's file. `packed` is from `static/page/open_trace.js`: gzip in base64; None if the file was too large.
 

@@ -5,6 +5,7 @@ It opens on a recorded comparison. A button for a recorded comparison shows it a
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ from specviz.analysis.recorded_runs import Comparison, read_recorded_runs
 from specviz.app.components.compare_view import CompareView, Panes, panes_value
 from specviz.app.components.rule_field import RuleField
 from specviz.app.controls import (
+    EXAMPLES,
     address_script,
     draft_length_dropdown,
     drawer,
-    example_buttons,
     link_button,
     pair_dropdown,
     prompt_box,
@@ -141,7 +142,9 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
             more = gr.Button("⚙ Settings", size="sm", min_width=40, elem_id="compare-more")
         with drawer("compare-drawer", more):
             with gr.Row():
-                example_buttons(prompt)
+                for name, text in EXAMPLES.items():
+                    example = gr.Button(name, size="sm", min_width=70, elem_classes="specviz-example")
+                    example.click(None, None, prompt, js=f"() => {json.dumps(text)}", **QUIET)
             with gr.Row():
                 pair = pair_dropdown(PREFIX)
                 length = draft_length_dropdown(

@@ -13,7 +13,8 @@ import gradio as gr
 from gradio.components import Component
 
 from specviz.analysis.recorded_runs import read_recorded_runs
-from specviz.app.components.lenience_track import lenience_value
+from specviz.app.components.lenience_track import LenienceTrack, lenience_value
+from specviz.app.components.rule_field import RuleField
 from specviz.app.components.trace_view import TraceView
 from specviz.app.controls import (
     EXAMPLES,
@@ -21,13 +22,11 @@ from specviz.app.controls import (
     describe_method,
     draft_length_dropdown,
     drawer,
-    lenience_track,
     link_button,
     method_dropdown,
     pair_dropdown,
     prompt_box,
     request_settings,
-    rule_field,
     run_buttons,
     sampling_controls,
     wire_settings,
@@ -35,7 +34,7 @@ from specviz.app.controls import (
 from specviz.app.forks import fork_id, fork_lines
 from specviz.app.guard import MAX_SENTENCE
 from specviz.app.link import DRAFT_LENGTHS, ranged
-from specviz.app.recorded import MAX_PACKED, opened_run, opened_value, recorded_value
+from specviz.app.recorded import MAX_PACKED, opened_run, recorded_value
 from specviz.app.running import (
     QUIET,
     Stops,
@@ -47,13 +46,14 @@ from specviz.app.running import (
     wire_run,
 )
 from specviz.compat.gradio import event_data
-from specviz.core.methods import METHODS
+from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import SpecvizError
 from specviz.models.registry import PAIRS
 from specviz.progress import Progress
 from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 from specviz.serving.limits import Limits, Visitor
+from specviz.serving.lines import record
 from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
@@ -101,8 +101,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
     with gr.Row(elem_classes="specviz-choice"):
         pair = pair_dropdown(show_label=False)
         method = method_dropdown(start)
-        lenience = lenience_track(method)
-    rule = rule_field(method)
+        lenience = LenienceTrack(lenience_value(start), elem_id="lenience")
+    with gr.Column(visible=start == OWN_RULE, elem_id="own-rule") as own_rule:
+        rule = RuleField(elem_id="rule")
     with drawer("settings-drawer", more):
         about = gr.Markdown(describe_method(start), elem_classes="specviz-method", elem_id="about-method")
         hint = "Draft tokens per round. Changes the speed, never the text."
@@ -120,6 +121,9 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         open_ = gr.Button("Open a trace …", size="sm", elem_id="open-trace")
         open_.click(None, None, None, js=page_script("open_trace", LIMIT=limit, PACKED=MAX_PACKED), **QUIET)
     view = TraceView(value, keeps=True, forks=True, form=True, elem_id="view")
+    # Not `change`: that would reset the lenience of a link, which sets both.
+    method.input(None, [method, lenience], lenience, js=page_script("set_lenience"), **QUIET)
+    method.change(lambda name: gr.Column(visible=name == OWN_RULE), method, own_rule, **QUIET)
     method.input(describe_method, method, about, **QUIET)
 
     def lines(
@@ -157,7 +161,8 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
         except SpecvizError as error:
             return [error_line(str(error)[:MAX_SENTENCE]), gr.skip(), *fill(settings, {})]
         drop(request)
-        return [opened_value(run), "", *fill(settings, form_of(run, service.limits))]
+        value = "".join([*run.lines(), record("recorded", title="From a file", story="")])
+        return [value, "", *fill(settings, form_of(run, service.limits))]
 
     # Not `input`, which a dropdown also fires when it loses focus.
     outputs = [view, examples, *settings.values()]

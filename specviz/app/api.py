@@ -12,13 +12,11 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from time import monotonic
 from typing import Any, cast
 
 import gradio as gr
 
-from specviz import environment
 from specviz.analysis.metrics import Sentence, table
 from specviz.app.clients import call_ended
 from specviz.app.running import streaming, visitor_of
@@ -33,11 +31,6 @@ from specviz.schema.trace import Run
 from specviz.serving.limits import Limits, Visitor
 from specviz.serving.offer import default_pair, offered_pairs
 from specviz.serving.service import Service
-
-
-def offers_mcp() -> bool:
-    """Whether the endpoints are MCP tools too: the package `mcp` is installed and SPECVIZ_MCP is not 0."""
-    return environment.MCP.value() and find_spec("mcp") is not None
 
 
 def parameters_of(endpoint: str) -> list[inspect.Parameter]:

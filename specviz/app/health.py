@@ -87,7 +87,6 @@ class _EngineCollector(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of all pairs."""
         statistics = self._service.status()
         for kind, field, name, words, *label in METRICS:
             family: Any = kind(f"specviz_{name}", words, labels=["pair", *label])

@@ -86,7 +86,6 @@ class Answer:
     """Makes the JSON objects that answer one call."""
 
     def __init__(self, asked: Completion) -> None:
-        """Begin an answer, with an id of its own."""
         self._asked = asked
         self.text = Text(asked.stops)
         kind = "chat.completion" if asked.is_chat else "text_completion"

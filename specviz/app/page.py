@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Any
 
 import gradio as gr
@@ -11,7 +12,7 @@ from starlette.routing import BaseRoute
 from specviz import environment
 from specviz.analysis.recorded_runs import read_recorded_runs
 from specviz.analysis.sweep.folder import shown_sweeps
-from specviz.app.api import offers_mcp, wire_api
+from specviz.app.api import wire_api
 from specviz.app.classroom import POLL_SECONDS, Classroom, class_routes
 from specviz.app.clients import client_address, network_of
 from specviz.app.components.frame import Address, Bar, InvitationLine
@@ -103,7 +104,7 @@ def launch(page: gr.Blocks, service: Service, classroom: Classroom | None = None
         "footer_links": ["api", "settings"],
         "ssr_mode": False,
         "run_history": False,
-        "mcp_server": offers_mcp(),
+        "mcp_server": environment.MCP.value() and find_spec("mcp") is not None,
         "enable_monitoring": False,
         "max_threads": _THREADS + busy,
         "state_session_capacity": _SESSIONS + busy,

@@ -56,43 +56,34 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
             tempfile.gettempdir()  # without one, gradio cannot be imported
         except OSError:
             raise SpecvizError(NO_TEMPORARY_FOLDER) from None
-        return _build(for_class or environment.CLASS.value())
+        # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # By default glibc has up to eight arenas per core. Memory that is freed in one serves only its threads, so a server would grow.
+        with suppress(OSError, AttributeError, TypeError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
+        on_zero_gpu = environment.on_zero_gpu()
+        if on_zero_gpu:
+            from specviz.serving import zerogpu
 
+            zerogpu.start()  # must also run before torch is imported
+        if environment.on_space():
+            # Only the Space's own proxies reach the server. From these addresses uvicorn trusts X-Forwarded-For.
+            proxies = "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
+            os.environ.setdefault("FORWARDED_ALLOW_IPS", proxies)
+        for_class = for_class or environment.CLASS.value()
+        if for_class:
+            # Must be set before the offered pairs are read, which happens once.
+            os.environ[environment.PAIRS_OFFERED.name] = environment.PAIRS_OFFERED.value() or DEFAULT_PAIR
+        with _without_collections():
+            from specviz.app.classroom import Classroom, class_address
+            from specviz.app.page import build_page
+            from specviz.serving.limits import CLASS, Limits
+            from specviz.serving.service import Service
 
-def _build(for_class: bool) -> tuple[gr.Blocks, Service, Classroom | None]:
-    # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    _share_arenas()
-    on_zero_gpu = environment.on_zero_gpu()
-    if on_zero_gpu:
-        from specviz.serving import zerogpu
-
-        zerogpu.start()  # must also run before torch is imported
-    if environment.on_space():
-        # Only the Space's own proxies reach the server. From these addresses uvicorn trusts X-Forwarded-For.
-        os.environ.setdefault("FORWARDED_ALLOW_IPS", "127.0.0.1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16")
-    if for_class:
-        # Must be set before the offered pairs are read, which happens once.
-        os.environ[environment.PAIRS_OFFERED.name] = environment.PAIRS_OFFERED.value() or DEFAULT_PAIR
-    with _without_collections():
-        from specviz.app.classroom import Classroom, class_address
-        from specviz.app.page import build_page
-        from specviz.serving.limits import CLASS, Limits
-        from specviz.serving.service import Service
-
-        limits = Limits.from_environment(usual=CLASS if for_class else None)
-        service = zerogpu.ZeroGpuService(limits) if on_zero_gpu else Service(limits)
-        classroom = Classroom(class_address(environment.PORT.value())) if for_class else None
-        return build_page(service, classroom), service, classroom
-
-
-def _share_arenas() -> None:
-    """On glibc, let all threads allocate from few arenas.
-
-    By default glibc has up to eight per core. Memory that is freed in an arena serves only the arena's own threads, so a server would grow.
-    """
-    with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
+            limits = Limits.from_environment(usual=CLASS if for_class else None)
+            service = zerogpu.ZeroGpuService(limits) if on_zero_gpu else Service(limits)
+            classroom = Classroom(class_address(environment.PORT.value())) if for_class else None
+            return build_page(service, classroom), service, classroom
 
 
 @contextmanager

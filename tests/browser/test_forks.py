@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from specviz.app.components.scripted_html import method_words
 from specviz.app.components.trace_view import TraceView
-from specviz.app.forks import asked_fork
 from specviz.app.tabs.generate import INSPECT
+from specviz.app.traces import asked_fork
 from specviz.engine.engine import Engine
 from specviz.models.registry import DEFAULT_PAIR
 from specviz.schema.settings import Continuation

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.analysis.recorded_runs import RecordedRuns, read_recorded_runs
-from specviz.app.recorded import recorded_value
 from specviz.app.tabs.generate import OPENING
+from specviz.app.traces import recorded_value
 from specviz.schema.trace_file import VERSION
 from tests.browser.bare import open_trace_view, update
 from tests.support.traces import Trace, line, make_trace

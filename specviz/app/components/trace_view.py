@@ -25,8 +25,8 @@ class TraceView(ScriptedHTML):
 
     The value is the lines of a trace. If a new value begins with the previous one, the view appends the new lines; otherwise it starts
     again. It counts lines that it cannot read. A `select` event carries the index (from 0) and the text of the pinned token. A `fork`
-    event requests a fork (see `specviz.app.forks`), whose lines arrive in the prop `branch`; an `unfork` event drops it. In a form, a
-    `fill` event asks to set the form's method and lenience, and an `open` event to show a visitor's file (see `specviz.app.recorded`).
+    event requests a fork (see `specviz.app.traces`), whose lines arrive in the prop `branch`; an `unfork` event drops it. In a form, a
+    `fill` event asks to set the form's method and lenience, and an `open` event to show a visitor's file (see `specviz.app.traces`).
     """
 
     MODULE = "trace_view/trace_view"

@@ -31,10 +31,8 @@ from specviz.app.controls import (
     sampling_controls,
     wire_settings,
 )
-from specviz.app.forks import fork_id, fork_lines
 from specviz.app.guard import MAX_SENTENCE
 from specviz.app.link import DRAFT_LENGTHS, ranged
-from specviz.app.recorded import MAX_PACKED, opened_run, recorded_value
 from specviz.app.running import (
     QUIET,
     Stops,
@@ -45,6 +43,7 @@ from specviz.app.running import (
     visitor_of,
     wire_run,
 )
+from specviz.app.traces import MAX_PACKED, fork_id, fork_lines, opened_run, recorded_value
 from specviz.compat.gradio import event_data
 from specviz.core.methods import METHODS, OWN_RULE
 from specviz.errors import SpecvizError

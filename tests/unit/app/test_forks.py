@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specviz.app.forks import asked_fork, fork_lines
+from specviz.app.traces import asked_fork, fork_lines
 from specviz.errors import SpecvizError
 from specviz.serving.service import Service
 from tests.support.traces import line, make_trace, run_entry

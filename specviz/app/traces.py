@@ -1,7 +1,7 @@
-"""Makes the view's values from recorded runs and from traces that a visitor opens.
+"""Traces for the view of one run: recorded runs, traces that a visitor opens, and forks, which continue a run from one of its tokens.
 
-A visitor's trace is untrusted: it is unpacked up to a limit and parsed, and the view gets the lines of the parsed run. It comes within
-an event and is never a file, so nothing of it remains.
+What a browser sends is untrusted. A visitor's trace is unpacked up to a limit and parsed, and the view gets the lines of the parsed run. It
+comes within an event and is never a file, so nothing of it remains. The settings of a fork pass a request's checks.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import base64
 import threading
 import zlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specviz.analysis.recorded_runs import RecordedRuns
 from specviz.app.guard import MAX_BODY
-from specviz.errors import BusyError, TraceError
+from specviz.errors import BusyError, RequestError, TraceError
+from specviz.schema.settings import Request
 from specviz.schema.trace import MAX_DRAWN, Run, parse_trace
+from specviz.serving.limits import Visitor
 from specviz.serving.lines import record
+from specviz.serving.service import Service
 
 MAX_PACKED = MAX_BODY * 3 // 4 - 100_000
 """Largest packed trace, in bytes: in base64 it must fit into a request's body."""
@@ -24,6 +28,9 @@ _AT_ONCE = 2
 _PATIENCE = 10.0
 """Longest time, in seconds, that a visitor's trace waits for others."""
 _parsing = threading.BoundedSemaphore(_AT_ONCE)
+CHANGES = ("method", "lenience", "draft_length")
+"""The settings that a fork may change."""
+_UNFIT = "This fork cannot be made: the page sends other fields."
 
 
 def recorded_value(
@@ -85,3 +92,45 @@ def sent_run(text: str) -> Run:
 
 def _too_large(limit: int) -> str:
     return f"This file is too large: here a trace may have at most {limit / 1e6:g} MB, and {MAX_PACKED / 1e6:g} MB compressed."
+
+
+def asked_fork(sent: Mapping[str, Any], inspect: int) -> tuple[str, Request]:
+    """The pair and the request of a fork.
+
+    Args:
+        sent: what the browser sent: "trace" has the lines of the run; "tokens" is the number of its tokens to keep; "chosen" is the
+            id of the token to write next, or None; "changes" has new values for settings in `CHANGES`.
+        inspect: number of top tokens to record with each token.
+
+    Raises:
+        RequestError, TraceError: a field has the wrong form or does not fit the run.
+        BusyError: too many traces are being parsed.
+    """
+    kinds = {"trace": str, "tokens": int, "chosen": int | None, "changes": dict}
+    fits = all(isinstance(sent.get(key), kind) for key, kind in kinds.items())
+    if not fits or not set(CHANGES).issuperset(sent["changes"]):
+        raise RequestError(_UNFIT)
+    run = sent_run(sent["trace"])
+    return run.pair, run.fork(sent["tokens"], chosen=sent["chosen"], inspect=inspect, **sent["changes"])
+
+
+def fork_id(sent: Mapping[str, Any]) -> int | None:
+    """The id that the browser gave to the fork; None if it sent none."""
+    found = sent.get("id")
+    return found if type(found) is int else None
+
+
+def fork_lines(
+    service: Service, sent: Mapping[str, Any], inspect: int, stop: threading.Event, visitor: Visitor
+) -> Iterator[str]:
+    """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
+
+    If the pair is not loaded, {"type": "unloaded"} replaces the trace, since moving a slider must not load models. For arguments and errors
+    see `asked_fork` and `Service.lines`.
+    """
+    yield record("fork", id=fork_id(sent))
+    pair, request = asked_fork(sent, inspect)
+    if not service.has_loaded(pair):
+        yield record("unloaded")
+        return
+    yield from service.lines(pair, request, stop, visitor=visitor)

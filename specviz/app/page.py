@@ -18,6 +18,7 @@ from specviz.app.clients import client_address, network_of
 from specviz.app.components.frame import Address, Bar, InvitationLine
 from specviz.app.components.lessons import LessonPlayer, PayoffView, Playground, lesson_route
 from specviz.app.components.race import Race, race_value
+from specviz.app.components.rule_field import rule_route
 from specviz.app.components.wrong_engines_view import WrongEnginesView
 from specviz.app.controls import wire_pairs
 from specviz.app.guard import GuardedBlocks, guarded
@@ -26,7 +27,6 @@ from specviz.app.hosts import allowed_hosts
 from specviz.app.look import ICON, TITLE, css, head, theme
 from specviz.app.openai_routes import openai_routes
 from specviz.app.opening import wire_opening
-from specviz.app.rules import rule_route
 from specviz.app.tabs.compare import compare_tab
 from specviz.app.tabs.generate import generate_tab
 from specviz.app.tabs.tradeoff import tradeoff_tab

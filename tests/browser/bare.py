@@ -16,10 +16,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from specviz.app.components.lessons import lesson_route
+from specviz.app.components.rule_field import rule_route
 from specviz.app.components.scripted_html import STATIC, ScriptedHTML, method_words
 from specviz.app.components.trace_view import TraceView
 from specviz.app.look import font_faces
-from specviz.app.rules import rule_route
 
 EMPTY = (
     '<!doctype html><html lang="en"><title>Bare</title><link rel="icon" href="data:,">'

@@ -12,8 +12,8 @@ import torch
 from playwright.sync_api import Locator, Page, expect
 
 from specviz.app.components.lessons import Playground
+from specviz.app.components.rule_field import read_rule
 from specviz.app.components.scripted_html import method_words
-from specviz.app.rules import read_rule
 from specviz.core.backend import TORCH
 from specviz.core.distributions import Distributions
 from specviz.core.methods import METHODS, OWN_RULE, get_method

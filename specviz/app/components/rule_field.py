@@ -1,12 +1,20 @@
-"""The field for a custom rule, which shows the rule's formula or its error while it is typed; drawn by `static/rule_field/`."""
+"""The field for a custom rule, which shows the rule's formula or its error while it is typed; drawn by `static/rule_field/`.
+
+The route `/rule?text=…` parses the rule for it.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from specviz.app.components.scripted_html import ScriptedHTML
-from specviz.app.rules import rule_words
-from specviz.core.methods import METHODS, OWN_RULE
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from specviz.app.components.scripted_html import ScriptedHTML, rule_words
+from specviz.core.expression.syntax import parse
+from specviz.core.methods import METHODS, OWN_RULE, get_method
+from specviz.errors import RuleError
 
 
 class RuleField(ScriptedHTML):
@@ -18,3 +26,21 @@ class RuleField(ScriptedHTML):
     def __init__(self, **kwargs: Any) -> None:
         own = METHODS[OWN_RULE]
         super().__init__(own.expression, known=[rule_words(own)], **kwargs)
+
+
+def read_rule(text: str) -> dict[str, Any]:
+    """The `rule_words` of a typed rule, or, if it is invalid, the message and the position of the error."""
+    try:
+        parse(text)  # raises for an empty text, which `get_method` would take for the default rule
+        return rule_words(get_method(OWN_RULE, text))
+    except RuleError as error:
+        return {"expression": text, "sentence": error.sentence, "position": error.position}
+
+
+def rule_route() -> Route:
+    """The route `/rule`."""
+
+    def answer(request: Request) -> Response:
+        return JSONResponse(read_rule(request.query_params.get("text", "")))
+
+    return Route("/rule", answer)

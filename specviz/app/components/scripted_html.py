@@ -13,8 +13,8 @@ import gradio as gr
 from jinja2 import Environment, FileSystemLoader
 
 from specviz.app.marks import method_symbol, method_token
-from specviz.app.rules import rule_words
 from specviz.compat.gradio import UNPADDED, own_events, served_address
+from specviz.core.method import Method
 from specviz.core.methods import METHODS, OWN_RULE
 
 STATIC = Path(__file__).parents[1] / "static"
@@ -36,6 +36,14 @@ def module_address(name: str) -> str:
 def static_address() -> str:
     """The address of the folder `static/`, relative to the page's."""
     return served_address(STATIC)
+
+
+def rule_words(method: Method) -> dict[str, Any]:
+    """A method's rule: its text, its formula, its labels, and its trees as JSON, which the page's scripts evaluate."""
+    words = ("expression", "formula", "score_label", "threshold_label")
+    return {name: getattr(method, name) for name in words} | {
+        "tree": {name: tree.as_json() for name, tree in method.trees.items()}
+    }
 
 
 def method_words() -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from specviz.app.rules import rule_route
+from specviz.app.components.rule_field import rule_route
 from tests.support.rules import GOOD_RULES
 
 

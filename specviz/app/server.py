@@ -1,4 +1,5 @@
-"""The server: builds the page, loads the first pair in the background, and serves until it is interrupted.
+"""The server: builds the page, loads the first pair in the background, and serves until SIGINT or SIGTERM, which end it within seconds,
+whatever it is doing, and its child processes with it.
 
 Neither this module nor the page imports torch; loading the first pair does. So `build` can set environment variables that torch
 reads at import, and the page answers a second earlier.
@@ -10,14 +11,19 @@ import ctypes
 import errno
 import gc
 import os
+import signal
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import psutil
 
 from specviz import environment
 from specviz.errors import SpecvizError, quoted
@@ -37,6 +43,10 @@ _START_SECONDS = 60.0
 
 _M_ARENA_MAX, _ARENAS = -8, 2
 """A parameter of glibc's `mallopt`, and the value to set: the maximum number of arenas."""
+_END_SECONDS = 3.0
+"""Time to end in order. A compilation or a download in this process cannot be interrupted: after this time it is cut off."""
+_STREAM_SECONDS = 1
+"""Time for open streams; every open page has one."""
 NO_TEMPORARY_FOLDER = (
     "No folder for temporary files can be written: free some disk space, or set TMPDIR to a folder that can."
 )
@@ -118,7 +128,6 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
         SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
     """
     from specviz.app.page import host, launch
-    from specviz.app.shutdown import run_until_stopped
 
     for name in ("stdout", "stderr"):
         if stream := getattr(sys, name):
@@ -139,7 +148,67 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
         threading.Thread(target=wait, name="specviz-start", daemon=True).start()
         launch(page, service, classroom)
 
-    run_until_stopped(begin, page, service)
+    _run_until_stopped(begin, page, service)
+
+
+def _run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Service) -> NoReturn:
+    """Call `serve`, then end the process. The first signal interrupts `serve`; a second one ends the process at once.
+
+    Before the end, `service` is closed, as far as time allows. Files are written completely or not at all, so that the next start never
+    reads a truncated one.
+    """
+    ending = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        if ending.is_set():
+            _end_process(0)
+        ending.set()
+        raise KeyboardInterrupt
+
+    def close() -> None:
+        ending.wait()
+        if server := getattr(page, "server", None):  # it has none before it is launched
+            server.config.timeout_graceful_shutdown = _STREAM_SECONDS
+        _kill_children()  # a pair that is being downloaded then fails to load, and its engine can be closed
+        service.close()
+
+    def give_up() -> None:
+        ending.wait()
+        time.sleep(_END_SECONDS + 0.5)
+        _end_process(0)
+
+    # Started before any signal: a handler that interrupts the start of a thread cannot start another.
+    closing = threading.Thread(target=close, name="specviz-close", daemon=True)
+    closing.start()
+    threading.Thread(target=give_up, name="specviz-give-up", daemon=True).start()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+    code = 1
+    try:
+        serve()
+        code = 0
+    except KeyboardInterrupt:
+        code = 0
+    except Exception:
+        traceback.print_exc()
+    ending.set()
+    closing.join(_END_SECONDS)
+    _end_process(code)
+
+
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+
+
+def _end_process(code: int) -> NoReturn:
+    """End at once. Python's normal exit waits for threads and takes seconds if one is busy."""
+    _kill_children()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 class _LastingStream:

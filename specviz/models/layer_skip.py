@@ -42,9 +42,8 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
             _graft(shell, stack[index])
         if any(it.is_meta for it in (*drafter.parameters(), *drafter.buffers())):
             raise ValueError("some weights were not found")
-    except (
-        Exception
-    ) as error:  # layers under another name, or that depend on their index: shared keys, other heads
+    except Exception as error:
+        # Layers under another name, or that depend on their index: shared keys, other heads.
         raise PairError(
             f"SpecViz cannot skip these layers of {type(verifier).__name__}: it lacks one, or they depend on one another."
         ) from error

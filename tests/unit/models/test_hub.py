@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from filelock import FileLock
 from huggingface_hub import errors as hub_errors
 from transformers import AutoModelForCausalLM
 
+from specviz.compat.huggingface_hub import delete_abandoned
 from specviz.models import hub
 from specviz.models.availability import PairStatus, describe_pairs
 from specviz.models.loading import load_pair
@@ -77,3 +79,17 @@ def test_a_cached_pair_loads_without_a_hub(empty_hub_cache: Path, tmp_path: Path
     shards[1].unlink()
     assert not listed()["opt"].cached
     assert "cannot be reached" in refusal("opt")
+
+
+def test_a_file_that_another_process_is_downloading_stays(empty_hub_cache: Path) -> None:
+    """Those that a killed one left are deleted."""
+    blobs, locks = (empty_hub_cache / each for each in ("models--gpt2/blobs", ".locks/models--gpt2"))
+    locks.mkdir(parents=True)
+    blobs.mkdir(parents=True)
+    for name in ("downloading.1.incomplete", "killed.2.incomplete", "whole"):
+        (blobs / name).touch()
+    with FileLock(locks / "downloading.lock"):
+        delete_abandoned("gpt2")
+    assert {each.name for each in blobs.iterdir()} == {"downloading.1.incomplete", "whole"}
+    delete_abandoned("gpt2")
+    assert [each.name for each in blobs.iterdir()] == ["whole"]

@@ -1,6 +1,6 @@
 """SpecViz: speculative cascades, exact, fast, and visible token by token.
 
-These names are public. Each is imported on first use, so `import specviz` does not import torch.
+The names in `__all__` are public. Each is imported on first use, so `import specviz` does not import torch.
 """
 
 from importlib import import_module

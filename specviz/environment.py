@@ -26,9 +26,9 @@ class Variable(Generic[T, D]):
     """One variable.
 
     Attributes:
-        right: what its value must be, as words for an error message.
-        read: converts the text; raises an error such as ValueError if it is invalid.
-        default: its value if unset; None if the default depends on something else.
+        right: a description of valid values, for an error message.
+        read: converts the text; raises ValueError, LookupError, RuntimeError or OSError if the text is invalid.
+        default: the value if the variable is unset; None if the default depends on something else.
         aliases: other names, used if `name` is unset.
     """
 
@@ -127,7 +127,7 @@ LIMITS: dict[str, Variable[int, None]] = {
     "seconds": _whole("SPECVIZ_SECONDS", None),
     "pairs": _whole("SPECVIZ_PAIRS", None),
 }
-"""Variables of the limits, by field of `serving.limits.Limits`, which has the defaults."""
+"""The variable of each field of `serving.limits.Limits`, which has the defaults."""
 CLASS = _switch("SPECVIZ_CLASS", default=False)
 CLASS_ADDRESS = Variable(
     "SPECVIZ_CLASS_ADDRESS", "an address such as http://192.168.1.7:7860/", _address, None
@@ -154,7 +154,7 @@ VARIABLES: tuple[Variable, ...] = (
 
 
 def on_space(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether this process runs on a Space of Hugging Face, which is public."""
+    """Whether this process runs on a Hugging Face Space."""
     return "SPACE_ID" in (os.environ if environment is None else environment)
 
 

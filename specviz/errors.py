@@ -39,7 +39,7 @@ class BusyError(SpecvizError):
 
 
 class QuotaError(BusyError):
-    """A visitor or an address already has as many runs or texts in progress as allowed."""
+    """A visitor would have more runs, or an address more texts, in progress than allowed."""
 
 
 class PairError(SpecvizError):
@@ -59,11 +59,11 @@ class TraceError(SpecvizError, ValueError):
 
 
 class LessonError(SpecvizError, ValueError):
-    """A lesson that cannot be shown; the message names the file and, of an error in a step, the step."""
+    """A lesson that cannot be shown; the message names the file and, if the error is in a step, the step."""
 
 
 class StoppedError(SpecvizError):
-    """A long job that was stopped; its work so far is kept."""
+    """A long job that was stopped. Its results so far are saved."""
 
 
 def quoted(value: object) -> str:

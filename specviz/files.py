@@ -73,7 +73,7 @@ def cache_directory() -> Path:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """Whether this user is the owner and nobody else may write; True on systems without user ids."""
+    """Whether this user owns the file and nobody else may write to it; True on systems without user ids."""
     if not hasattr(os, "getuid"):
         return True
     return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -82,7 +82,7 @@ def _is_private(found: os.stat_result) -> bool:
 def read_intact(path: Path) -> bytes | None:
     """The content that `write_intact` wrote; None if the file is missing or damaged, or if others may have written it.
 
-    Checks the file itself, because whoever can write to a folder above it can replace its folder.
+    Checks owner and mode of the file, not of its folder: whoever can write to a parent folder can replace the folder.
     """
     try:
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
-"""Holds an engine to the law it claims: counts of its first tokens against their enumerated probabilities.
+"""Tests whether an engine follows the law it claims: compares counts of its first tokens with their enumerated probabilities.
 
-A law is an array [V, V, …] with one axis for each token: the probability of every sequence. Knows no model.
+A law is the probability of every sequence of first tokens: an array [V, V, …] with one axis for each token.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LEVEL = 0.001
 _LEAST_EXPECTED = 5.0
 """Cells with a smaller expected count are merged: below it, the chi-square distribution is a poor approximation."""
 _BIAS, _POWER = 0.01, 0.9
-"""The bias, in total variation, that `samples_needed` has to show, and how probably."""
+"""The bias, as total variation, and the power for which `samples_needed` computes the number of samples."""
 _NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
 class Departure:
-    """Where the counts are the most standard deviations from the law: a token after a prefix, with its counts there."""
+    """The prefix and the next token whose count deviates most from the law. `expected` is conditional on the prefix's count."""
 
     prefix: list[int]
     token: int
@@ -42,10 +42,10 @@ class Finding:
 
     Attributes:
         statistic, freedom, p_value: of the G-test over merged cells.
-        impossible: number of samples that the law excludes; if there are any, the p-value is 0.
-        distance, low, high: an estimate of a lower bound of the total variation distance, with a 95 % interval; about 0, and
-            below it half of the time, for an engine without bias.
-        samples_needed: number of samples with which the test finds any bias of 1 % total variation, with 90 % power.
+        impossible: number of samples to which the law gives probability 0; if there are any, the p-value is 0.
+        distance, low, high: an unbiased estimate of a lower bound of the total variation distance, and its 95 % interval. For an
+            engine without bias, the estimate is around 0, and half of the time negative.
+        samples_needed: number of samples with which the test finds any bias of 1 % total variation between cells, with 90 % power.
     """
 
     samples: int
@@ -66,7 +66,7 @@ class Finding:
 
 
 def examine(counts: Counts, law: Floats, seed: int = 0) -> Finding:
-    """Compare counts with a law of the same shape. `seed` splits the samples in two halves for the distance."""
+    """Compare counts with a law of the same shape. `seed` seeds the random split of the samples into two halves, for the distance."""
     samples = int(counts.sum())
     impossible = int(counts[law == 0].sum())
     statistic, freedom = _g(counts.ravel(), samples * law.ravel())
@@ -87,9 +87,9 @@ def chi_square_tail(statistic: float, freedom: float) -> float:
 
 
 def samples_needed(freedom: int) -> int:
-    """Number of samples with which the test at `LEVEL` finds any bias of 1 % total variation, with 90 % power.
+    """Number of samples with which the test at `LEVEL` finds any bias of 1 % total variation, with 90 % power; 0 without `freedom`.
 
-    Of all biases with total variation d, the least visible one has a noncentrality of 4 d² a sample. The noncentral chi-square
+    Of all biases with total variation d, the least visible one has a noncentrality of 4 d² per sample. The noncentral chi-square
     tail is Patnaik's approximation: a central one, scaled to the same mean and variance.
     """
     if freedom < 1:
@@ -104,9 +104,9 @@ def samples_needed(freedom: int) -> int:
 
 
 def _g(observed: Counts, expected: Floats) -> tuple[float, int]:
-    """The G statistic and its degrees of freedom, after small cells were merged in the order of their size.
+    """The G statistic and its degrees of freedom, after small cells were merged in the order of their expected counts.
 
-    Divided by Williams' correction: with many cells of few samples, G alone accuses a right engine twice as often as it should.
+    G is divided by Williams' correction: with many small cells, G alone rejects a correct engine twice as often as it should.
     """
     order = np.argsort(expected, kind="stable")
     order = order[expected[order] > 0]
@@ -126,8 +126,8 @@ def _g(observed: Counts, expected: Floats) -> tuple[float, int]:
 def _distance(observed: Counts, law: Floats, rng: np.random.Generator) -> float:
     """An unbiased estimate of a lower bound of the total variation distance.
 
-    The plain distance of counts grows with the number of cells even where there is no bias. So one half of the samples chooses
-    the sequences that are too frequent, and the other half says by how much; then the halves swap.
+    The distance between counts and law grows with the number of cells even without bias. Therefore one half of the samples
+    selects the sequences that are too frequent, and the other half measures their excess; then the halves swap roles.
     """
     half = rng.multivariate_hypergeometric(observed, int(observed.sum()) // 2)
     shares = [part / max(part.sum(), 1) for part in (half, observed - half)]
@@ -136,7 +136,7 @@ def _distance(observed: Counts, law: Floats, rng: np.random.Generator) -> float:
 
 
 def _departure(counts: Counts, law: Floats) -> Departure:
-    """The token after some prefix whose count is the most standard deviations from what the prefix's count implies."""
+    """The prefix and the next token whose count is the most standard deviations from its expectation given the prefix's count."""
     worst = Departure([], 0, 0.0, 0, 0.0)
     for axes in range(1, law.ndim + 1):
         later = tuple(range(axes, law.ndim))

@@ -1,8 +1,8 @@
 """Predicts tokens per call and speed-up of a pair from the two models' agreement along the verifier's texts and the cost of their passes.
 
-Lossless decoding draws texts from the verifier's distribution, so a text of the verifier could be its own. Given the text, an examined
-token x was accepted with probability min(1, q(x)/p(x)), independently of the others; the mean over x is 1 − TV(q, p). So both models
-read a text once, and that gives the expected blocks for every draft length K. Knows no model and no clock.
+Lossless decoding samples from the verifier's distribution, so the verifier's texts stand for the texts of lossless decoding. Given such
+a text, an examined token x was accepted with probability min(1, q(x)/p(x)), independently of the other tokens. The mean over x ~ p is
+1 − TV(q, p). One reading of the text by both models therefore gives the expected blocks for every draft length K.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Agreement:
 
 
 def block_positions(kept: Sequence[float], draft_length: int) -> Floats:
-    """Probability that token t of a text is the k-th examined of its block, [tokens, K]. A block ends with a rejection or its K-th token."""
+    """Probability [tokens, K] that token t of a text is the k-th of its block. A block ends with a rejection or its K-th token."""
     found = np.zeros((len(kept), draft_length))
     now = np.eye(1, draft_length)[0]
     for index, share in enumerate(kept):
@@ -48,13 +48,13 @@ def block_positions(kept: Sequence[float], draft_length: int) -> Floats:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of one draft length along some texts, [replicates, K] each.
+    """Statistics [replicates, K] of the blocks of one draft length along some texts.
 
     Row 0 is over all texts; the others are resamples of texts, as in `specviz.analysis.sweep.estimates`.
 
     Attributes:
         reached: expected number of blocks that reach their k-th token.
-        acceptance: acceptance rate of a block's k-th draft token, where it is examined; NaN where none is.
+        acceptance: acceptance rate of the k-th draft tokens that are examined; NaN if none is.
     """
 
     reached: Floats
@@ -106,8 +106,9 @@ class Costs:
 
 
 def leviathan_speed_up(acceptance: float, draft_length: int, draft: float) -> float:
-    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1, which gives as many tokens per call, a bonus token included.
+    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1: with its bonus token, that gives as many tokens per call.
 
-    The formula assumes one acceptance rate for all positions, and verifier passes that cost the same for any number of tokens.
+    `draft` is the cost of a draft token. The formula assumes one acceptance rate for all positions, and verifier passes that cost the
+    same for any number of tokens.
     """
     return expected_tokens(acceptance, draft_length) / ((draft_length - 1) * draft + 1)

@@ -26,12 +26,12 @@ _COMPARED = (
 """The metrics in a row of `table`. Not times, since runs of one batch share their passes."""
 
 Sentence = list[Any]
-"""Strings and tokens ({"id", "label"}). Tokens are apart because the page marks their white space."""
+"""A sentence in parts: strings, and tokens ({"id", "label"}), whose white space the page marks."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first index at which two runs differ, and the token of each there; None for a run that had already ended."""
+    """The first index at which two runs differ, and each run's token at that index; None if the run had already ended."""
 
     index: int
     first: Token | None
@@ -45,7 +45,7 @@ def name_of(run: Run) -> str:
 
 
 def first_divergence(first: Run, second: Run) -> Divergence | None:
-    """Where two runs diverge; None if they do not, or if one was cut off before that."""
+    """Where two runs diverge; None if they do not, or if the shorter run was cut off before they did."""
     for index, (one, other) in enumerate(zip_longest(first.tokens, second.tokens)):
         if one is None or other is None:
             shorter = first if one is None else second
@@ -72,7 +72,7 @@ def explain(divergence: Divergence, first: Run, second: Run) -> Sentence:
 
 
 def _examined(token: Token | None) -> Token | Draft | None:
-    """The draft token that was examined at this token's position."""
+    """The draft token that was examined at this token's position; None if there was none."""
     return None if token is None or token.acceptance is None else token.draft or token
 
 
@@ -89,7 +89,7 @@ def _token(token: Token | Draft) -> dict[str, Any]:
 
 
 def short_names(runs: Sequence[Run]) -> list[str]:
-    """A short name for each run: its method; also its lenience or drafter if runs with the same name differ in it."""
+    """A short name for each run: its method, and its lenience or drafter where runs of the same method differ in these."""
     names = [get_method(run.method).title for run in runs]
     for at, run in enumerate(runs):
         if run.method == LOSSLESS:
@@ -106,14 +106,14 @@ def short_names(runs: Sequence[Run]) -> list[str]:
 
 
 def shares_coins(run: Run) -> bool:
-    """Whether only the rule can make the run differ from others. Above temperature 0, `verifier_only` and methods that match the verifier's
-    draws use their uniforms in another way.
+    """Whether the run uses its uniforms as most methods do, so that only its rule can make it differ from other runs. Above temperature 0,
+    `verifier_only` and methods that match the verifier's draws do not.
     """
     return run.temperature == 0 or not (run.method == BASELINE or get_method(run.method).matches)
 
 
 def headline(runs: Sequence[Run]) -> Sentence:
-    """A few sentences about what several runs of one prompt show. They name each run."""
+    """A few sentences about where the texts of several runs of one prompt are equal, diverge, or cannot be compared."""
     names = dict(zip(map(id, runs), short_names(runs), strict=True))
     leader = next(filter(shares_coins, runs), runs[0])
     found, apart = [], []
@@ -152,7 +152,7 @@ _EVERY = {2: "Both panes", 3: "All three panes", 4: "All four panes"}
 
 
 def _parting(parting: Divergence, leader: str, name: str, is_alone: bool, is_brief: bool) -> Sentence:
-    """Says where a text diverges from the leader's: if `is_alone`, with the leader's name; unless `is_brief`, with both tokens."""
+    """Says where the text of the run `name` diverges from the leader's. Names the leader if `is_alone`, both tokens unless `is_brief`."""
     one, other = parting.first, parting.second
     if parting.index == 0:
         opening = f"{name} differs{f' from {leader}' if is_alone else ''} at the first token"

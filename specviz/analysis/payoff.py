@@ -1,4 +1,4 @@
-"""Recorded measurements of what drafting costs and gains: those of `specviz fit`, of the recorded sweeps, and published ones.
+"""Recorded measurements of what drafting costs and gains, from reports of `specviz fit`, recorded sweeps and publications.
 
 The unit of all costs is one token of the verifier alone.
 """
@@ -25,17 +25,17 @@ from specviz.resources import ASSETS
 log = logging.getLogger(__name__)
 
 FOLDER = ASSETS / "fits"
-"""Reports of `specviz fit`, as it writes them, and `published.json`."""
+"""Folder of JSON reports of `specviz fit`, and of `published.json`."""
 _PUBLISHED = "published.json"
 _OPENS = "embedded"
-"""The report whose measurements come first."""
+"""Name of the report whose measurements come first."""
 
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A measured speed-up over the verifier alone with its 95 % interval; equal ends where none is known.
+    """A measured speed-up over the verifier alone, and its 95 % interval; without one, `low` and `high` equal `value`.
 
-    `kept` is the acceptance rate, and `method` the method's name if it is not that of the measurement as a whole.
+    `kept` is the acceptance rate. `method` is the method's name if a sweep measured it, else "" for lossless decoding.
     """
 
     draft_length: int
@@ -49,15 +49,15 @@ class SpeedUp:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A pair at a temperature on a machine.
+    """A pair at a temperature on a machine. A round of draft length K costs 1 + K·draft + (K − 1)·check + rest.
 
     Attributes:
-        group: where it is from, for lists.
-        title: temperature and pair, and the machine if it is not the group's.
+        group: the heading under which it is listed.
+        title: what was measured, such as "T = 0: drafter → verifier".
         source: machine or publication.
         kept: acceptance rate of lossless decoding.
         draft: cost of a draft token.
-        check: cost of a further token in the verifier's pass.
+        check: cost of each token of the verifier's pass after the first.
         rest: cost of everything else in a round.
     """
 
@@ -73,7 +73,7 @@ class Measurement:
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    """All of them, the embedded pair's first."""
+    """All measurements, those of the embedded pair first. Reports that cannot be read are left out."""
     reports = [path for path in FOLDER.glob("*.json") if path.name != _PUBLISHED]
     found: list[Measurement] = []
     for path in sorted(reports, key=lambda path: (path.stem != _OPENS, path.stem)):
@@ -87,7 +87,7 @@ def measurements() -> tuple[Measurement, ...]:
 
 
 def split_cost(rounds: Iterable[tuple[int, float]], draft: float) -> tuple[float, float]:
-    """`check` and `rest` of a `Measurement`, by least squares from pairs of K and the cost of a round. Neither is below 0."""
+    """Fit `check` and `rest` of a `Measurement`, neither below 0, by least squares. Each of `rounds` is K and the cost of a round."""
     lengths, costs = np.array(list(rounds), dtype=float).T
     left, further = costs - 1 - draft * lengths, lengths - 1
     if further.min() < further.max():
@@ -102,7 +102,7 @@ def split_cost(rounds: Iterable[tuple[int, float]], draft: float) -> tuple[float
 
 
 def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
-    """What `specviz fit` found, by pair and temperature."""
+    """Yield one measurement per pair and temperature of a report of `specviz fit`."""
     for pair in report["pairs"]:
         for at in pair["temperatures"]:
             rows, kept = at["rows"], at["acceptance"]["value"]
@@ -120,7 +120,7 @@ def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
 
 
 def _of_sweep(title: str, results: Results) -> Iterator[Measurement]:
-    """What a sweep timed: all at one draft length, so a round's whole cost beyond pass and drafts counts as `check`."""
+    """Yield one measurement per temperature of a sweep. It has one draft length, so `check` also contains `rest` (unless K = 1)."""
     length = results.plan.draft_length
     settings, sums = results.plan.settings, defaultdict[Setting, Any](lambda: np.zeros(5))
     for one in SweepFolder(results.folder).timings() if results.folder else []:
@@ -144,7 +144,7 @@ def _of_sweep(title: str, results: Results) -> Iterator[Measurement]:
 
 
 def _speed_ups(points: Sequence[Point], draft_length: int) -> Iterator[SpeedUp]:
-    """Each of the paper's methods at the timed lenience that is nearest to its default."""
+    """Yield the speed-up of each of the paper's methods at the timed lenience that is nearest to its default."""
     for name in PAPER:
         method = METHODS[name]
         timed = [one for one in points if one.setting.method == name and "relative_latency" in one.figures]

@@ -52,7 +52,7 @@ def read_logits(
 def _passes(
     pair: ModelPair, model: str, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Iterator[Tensor]:
-    """As `read_logits`, but also yields after passes over the prompt: logits without rows."""
+    """As `read_logits`, but also yields logits without rows after each pass over the prompt."""
     if not token_ids:
         return
     reader = getattr(pair, f"{model}_model").runner(pair.vocabulary_size, apart=True)
@@ -77,7 +77,7 @@ def mean_log_probability(
     token_ids: Sequence[int],
     call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> float | None:
-    """Mean natural log-probability per token under the verifier; None for an empty text. Padding ids have no probability."""
+    """Mean natural log-probability per token under the verifier; None for an empty text. Padding ids are excluded."""
     scores: list[float] = []
     for logits in read_logits(pair, "verifier", prompt_ids, token_ids, call):
         wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
@@ -89,8 +89,8 @@ def mean_log_probability(
 def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
     """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it now reads the text.
 
-    Returns the values of a `specviz.analysis.sweep.results.Sample`: "distance", "log_probability" and "greedy", and, for a run of one model,
-    "confidence" and "least_confidence". Rounded to six decimals, because the last digits of a sum depend on the processor.
+    Returns fields of a `specviz.analysis.sweep.results.Sample`: "distance", "log_probability" and "greedy", and for a run of one model
+    also "confidence" and "least_confidence". They are rounded to six decimals, since a sum's last digits depend on the processor.
     """
     method = get_method(run.method, run.rule)
     tokens = torch.tensor(run.token_ids)

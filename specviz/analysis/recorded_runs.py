@@ -18,7 +18,7 @@ FOLDER = ASSETS / "runs"
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A recorded run. `key` is its file's stem, `story` two sentences about it, `leniences` those at which it was forked."""
+    """A recorded run. `key` is its file's stem, `story` two sentences about it, `leniences` the leniences of its forks."""
 
     key: str
     title: str
@@ -31,7 +31,7 @@ class Race:
     """How the two runs of a race were chosen. Both wrote the same text; each was timed alone.
 
     Attributes:
-        prompts, draft_lengths: how many of each were tried.
+        prompts, draft_lengths: numbers of prompts and of draft lengths that were tried.
         repetitions: how often each run was timed; the run with the median time was recorded.
     """
 
@@ -46,7 +46,7 @@ class RecordedPane:
 
     Attributes:
         run: key of the run.
-        seconds: median time of the same request without inspection; the panes were timed alone, in turn. None if not measured.
+        seconds: median time of the same request without inspection, each pane timed alone, in turn. None if not measured.
         quality: mean log-probability of the text's tokens under the verifier.
     """
 
@@ -65,15 +65,15 @@ class Comparison:
     machine: str = ""
     """The machine on which the panes were timed."""
     note: str = ""
-    """What else a reader should know, such as the right answer; may be ""."""
+    """Further information for the reader, such as the right answer; may be ""."""
 
 
 RACERS = ("race-verifier-only", "race-lossless")
-"""The two runs of a race at temperature 0: the verifier alone, and speculative decoding. Not inspected, since that takes time."""
+"""Keys of the two runs of a race at temperature 0, the verifier alone and speculative decoding. Inspection, which takes time, is off."""
 CASCADE = ("lossless", "token-rule")
-"""A lossless run, and a cascade with the same prompt, seed and length that needs fewer verifier calls."""
+"""Keys of a lossless run, and of a cascade with the same prompt, seed and length that needs fewer verifier calls."""
 INSPECTED = "race-inspected"
-"""The second of `RACERS`, recorded again with inspection: the same decisions, but other times."""
+"""Key of the second of `RACERS`, recorded again with inspection: the same decisions, but other times."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class RecordedRuns:
         verifier_only_seconds_per_token: median time of a step of the `verifier_only` run.
         race: the race; None if the folder lacks `RACERS`.
         lessons: keys of further runs that only lessons show.
-        comparisons: what the tab Compare shows without a model. To add one of another pair, add its files and an entry in the index.
+        comparisons: what the tab Compare shows without a model. To add a comparison of another pair, add its files and an index entry.
     """
 
     folder: Path
@@ -115,10 +115,10 @@ class RecordedRuns:
         return Run.load(self.folder / f"{key}.jsonl")
 
     def branches(self, key: str) -> dict[float, Run | None]:
-        """Forks of a run, by lenience, each from the token at which its text diverges; None if it does not diverge.
+        """Forks of a run, by lenience, each from the token at which its text diverges; None if it does not. Empty for an unknown run.
 
         Raises:
-            TraceError: a trace is invalid. An unknown run has no branches.
+            TraceError: a trace is invalid.
         """
         leniences = next((run.leniences for run in self.runs if run.key == key), ())
         files = {lenience: self.folder / branch_file(key, lenience) for lenience in leniences}

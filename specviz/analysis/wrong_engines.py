@@ -1,7 +1,7 @@
-"""Six rules of speculative decoding as engines have shipped them wrong.
+"""Six wrong rules of speculative decoding, most of them reported of engines.
 
 Drafter and verifier are two distributions q and p [V] that do not depend on the text. Each rule decides two tokens, drafted two
-at a time, and has its true output distribution as exact sums. Reports are cited as far as they were read.
+at a time. Its output distribution is computed as exact sums.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Rule:
 
     Attributes:
         report: where the rule, or the nearest one found, was reported.
-        law: what the rule emits.
-        claim: what it should emit.
+        law: the distribution of what the rule emits.
+        claim: the distribution of what it should emit.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Rule:
 
 
 def bias(law: Floats, claim: Floats) -> float:
-    """The total variation between two distributions."""
+    """The total variation distance between two distributions."""
     return float(np.abs(law - claim).sum() / 2)
 
 
 def _norm(weights: Floats) -> Floats:
-    """Weights that sum to 1; zeros stay zeros."""
+    """Scale weights to sum to 1 over the last axis; weights that are all 0 stay 0."""
     total = weights.sum(axis=-1, keepdims=True)
     return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
 
@@ -66,7 +66,7 @@ def _residual(q: Floats, p: Floats) -> Floats:
 
 
 def _token(draft: Floats, acceptance: Floats, residual: Floats) -> Floats:
-    """The law [V] of a token drawn from `draft`, kept with probability `acceptance`, else replaced by one of `residual`."""
+    """The law [V] of a token drawn from `draft`, kept with probability `acceptance`, else replaced by a draw from `residual`."""
     kept = draft * acceptance
     return kept + (1 - kept.sum()) * residual
 
@@ -80,7 +80,7 @@ def _one_coin(q: Floats, p: Floats) -> Floats:
 
 
 def _twice(token: Law) -> Law:
-    """The law of two tokens that are decided alike, each with the law `token` [V]."""
+    """The law [V, V] of two independent tokens, each with the law `token` [V]."""
 
     def law(q: Floats, p: Floats) -> Floats:
         one = token(q, p)
@@ -95,7 +95,7 @@ def _unexamined(q: Floats, p: Floats) -> Floats:
 
 
 def _block(q: Floats, p: Floats) -> Floats:
-    """Block verification with the token rule: of the prefixes whose coin is below their last token's acceptance, the longest is kept."""
+    """Block verification with the token rule: keeps the longest prefix whose coin is below the acceptance of its last token."""
     acceptance, residual = _acceptance(q, p), _residual(q, p)
     both = np.outer(q, q) * acceptance
     neither = (np.outer(q, q) - both).sum(axis=1)  # the block was not kept, by first token

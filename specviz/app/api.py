@@ -58,15 +58,15 @@ LIMITED = {
     "panes": ("max_panes", "panes"),
     "max_new_tokens": ("max_new_tokens", "tokens"),
 }
-"""Arguments that a server limits: the field of `Limits` with the limit, and the limit's unit."""
+"""Arguments that a server limits: for each, the field of `Limits` and the unit of the limit."""
 PANE = {name for name, each in SETTINGS.items() if "pane" in each.endpoints}
 """The settings of a pane of `compare`."""
 FIGURES = ("verifier_calls", "drafter_calls", "seconds", "neighbours")
-"""The numbers of a whole run beside its metrics, by their names in `Run`."""
+"""The fields of `Run` that `figures` adds to a run's metrics."""
 
 
 def wire_api(service: Service) -> None:
-    """Add the endpoints. Call this inside the page's Blocks, which send the message of a `SpecvizError` to the client."""
+    """Add the endpoints to the current Blocks. `GuardedBlocks` send the message of a `SpecvizError` to the client."""
     for serve in (generate, compare):
         parameters = parameters_of(serve.__name__)
         told = [(each.name, help_of(each.name, service.limits)) for each in parameters]
@@ -93,7 +93,7 @@ def generate(
     """Continue a prompt with a small and a large language model and one of the methods; streams the text.
 
     Returns:
-        An object with the text so far. The last one also has the reason why the text ended, and the run's figures.
+        Objects with the text so far. The last object also has the reason why the text ended, and the run's figures.
     """
     runs: list[Run | None] = [None]
     for waiting in follow(service, pair, [Request(**settings)], runs, visitor_of(who), call_ended(who)):
@@ -109,7 +109,7 @@ def compare(
     """Continue one prompt with several methods and the same uniforms, and say where their texts differ; streams the texts.
 
     Returns:
-        An object with the texts so far. The last one also has each text's figures, and where it first differs from the first text.
+        Objects with the texts so far. The last object also has each text's figures, and where the text first differs from the first one.
     """
     if not isinstance(panes, list) or not 2 <= len(panes) <= service.limits.max_panes:
         raise RequestError(f"panes must be a list of 2 to {service.limits.max_panes} objects.")
@@ -130,7 +130,7 @@ def methods(request: gr.Request | None = None) -> list[dict]:
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:
-    """The answer. Over MCP it is JSON text, because gradio sends an assistant `str(answer)`."""
+    """Return the answer, to MCP clients as JSON text, because gradio would send them `str(answer)`."""
     return json.dumps(answer, ensure_ascii=False) if is_tool_call(request) else answer
 
 
@@ -151,9 +151,9 @@ def follow(
     visitor: Visitor,
     ended: threading.Event,
 ) -> Iterator[Waiting | None]:
-    """Serve `requests` and store their runs in `runs`. Yields, a few times a second, what they wait for, and None once a run has begun.
+    """Serve `requests` and store their runs in `runs`. A few times a second, yields what they wait for, or None once a run has begun.
 
-    Close this generator when the client disconnects, as gradio does, or set `ended`. That ends the runs.
+    The runs end if `ended` is set or the generator is closed, which gradio does when the client disconnects.
     """
     offered = offered_pairs()
     if not isinstance(pair, str) or pair not in offered:
@@ -190,7 +190,7 @@ def _so_far(run: Run | None) -> dict[str, Any]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """The numbers of a run, by name."""
+    """The numbers of a run, by name: its metrics and `FIGURES`."""
     return asdict(run.metrics()) | {name: getattr(run, name) for name in FIGURES}
 
 
@@ -230,9 +230,9 @@ def _pairs(service: Service) -> list[dict]:
 def _make_endpoint(
     serve: Callable[..., Iterator[dict]], service: Any, parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., Iterator[dict]]:
-    """An endpoint for gradio: a function of `parameters` that calls `serve(service, request, **arguments)`, which checks them.
+    """Make a function for `gr.api` with the signature `parameters`. It calls `serve(service, request, **arguments)`.
 
-    The endpoint has the name and the docstring of `serve`.
+    The function has the name of `serve`, and its docstring with the help of each argument. `serve` checks the arguments.
     """
     signature = inspect.Signature(
         [*parameters, _parameter("request", gr.Request | None, None)], return_annotation=dict

@@ -1,7 +1,7 @@
-"""A class: the number of open pages, and the step of a lesson to which the teacher invites everybody.
+"""A class (of students): the number of open pages, and the step of a lesson to which the teacher invites everybody.
 
-Whoever has the key may invite. A visitor's page identifies itself by a random number that it draws. Nothing is stored on disk. The
-files of the projector's and the teacher's page are in `static/class/`.
+Whoever has the teacher's key may invite. A visitor's page identifies itself by a random number. Nothing is stored on disk. The files
+of the projector's and the teacher's page are in `static/class/`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
 
 POLL_SECONDS = 5.0
-"""How often a page asks for the invitation, in seconds."""
+"""Seconds between two requests of a page for the invitation."""
 LAST_STEP = 99
 _HEARD = 3 * POLL_SECONDS
 _MOST_VISITORS = 1000
@@ -39,7 +39,7 @@ _LATELY = 120.0
 _VISITOR = re.compile(r"[0-9a-f]{16,32}")
 _OUTSIDE = ("192.0.2.1", 9)  # a reserved address; connecting a datagram socket sends nothing
 _QUIET = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-"""Headers that keep the teacher's address, which contains the key, from caches and other sites."""
+"""Headers that hide the teacher's address, which contains the key, from caches and other sites."""
 
 
 class NotTheTeacherError(RequestError):
@@ -47,7 +47,7 @@ class NotTheTeacherError(RequestError):
 
 
 class Classroom:
-    """The class of this server."""
+    """The class (of students) that this server serves."""
 
     def __init__(self, address: str) -> None:
         """Create a class at the address that visitors type in, with a random key."""
@@ -71,11 +71,11 @@ class Classroom:
             )
 
     def invite(self, asked: Mapping[str, Any]) -> None:
-        """Invite everybody to a "step", counted from 1, of a "lesson"; with neither, withdraw the invitation.
+        """Invite everybody to a "step" (from 1) of a "lesson". If `asked` has neither, withdraw the invitation.
 
         Raises:
             NotTheTeacherError: the "key" is not the teacher's.
-            RequestError: there is no such lesson or step.
+            RequestError: there is no such lesson, or the step is not from 1 to `LAST_STEP`.
         """
         self.check(asked.get("key"))
         lesson, step, known = asked.get("lesson"), asked.get("step"), shown_lessons()
@@ -90,19 +90,19 @@ class Classroom:
         self.invitation = {**asked, "link": f"?{urlencode(asked)}"}
 
     def hear(self, visitor: str) -> None:
-        """Note that a visitor's page is open. Ids that no page would draw are ignored."""
+        """Note that a visitor's page is open. Ignores malformed ids, and new ids above `_MOST_VISITORS`."""
         if _VISITOR.fullmatch(visitor) and (visitor in self._heard or self.here < _MOST_VISITORS):
             self._heard[visitor] = monotonic()
 
     @property
     def here(self) -> int:
-        """Number of pages that polled recently."""
+        """Number of pages that asked within the last `_HEARD` seconds."""
         now = monotonic()
         self._heard = {name: at for name, at in self._heard.items() if now - at <= _HEARD}
         return len(self._heard)
 
     def wait(self, statistics: Sequence[EngineStatistics]) -> float | None:
-        """Mean queue time, in seconds, of the texts that ended in about the last two minutes; None if there are none."""
+        """Queue seconds per ended text, over about the last two minutes; None if no text ended."""
         now = monotonic()
         waited = sum(each.waited_seconds for each in statistics)
         ended = sum(sum(each.finished.values()) for each in statistics)
@@ -114,7 +114,7 @@ class Classroom:
 
 
 def class_address(port: int, given: Mapping[str, str] | None = None) -> str:
-    """The address that the class types in: the environment's, or else this machine's own. Raises SpecvizError if it is invalid."""
+    """The address that the class types in: SPECVIZ_CLASS_ADDRESS, or this machine's own. Raises SpecvizError if the variable is invalid."""
     return environment.CLASS_ADDRESS.value(given) or f"http://{_own_address()}:{port}/"
 
 
@@ -156,7 +156,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
         return HTMLResponse(content, headers=_QUIET)
 
     async def now(request: Request) -> Response:
-        """Numbers of visitors and of running and waiting texts, mean wait, invitation. Also counts the sender as a visitor."""
+        """Answer with the numbers of visitors, running and waiting texts, mean wait and invitation. Counts the sender as a visitor."""
         classroom.hear(request.query_params.get("visitor", ""))
         statistics = service.status()
         content = {
@@ -190,7 +190,7 @@ def _in_a_sentence(
     endpoint: Callable[[Request], Awaitable[Response]],
     answer: Callable[..., Response] = lambda sentence, *more: JSONResponse({"detail": sentence}, *more),
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Wrap an endpoint so that errors become responses: status 403 for a wrong key, otherwise 422."""
+    """Wrap an endpoint so that a `SpecvizError` becomes a response: status 403 for a wrong key, otherwise 422."""
 
     async def answered(request: Request) -> Response:
         try:

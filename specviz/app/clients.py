@@ -1,4 +1,4 @@
-"""Clients: their addresses, for the limits, and whether an assistant still waits for its tool call.
+"""Clients: their addresses, which the limits need, and whether an MCP client still waits for its tool call.
 
 Behind a proxy that is listed in FORWARDED_ALLOW_IPS, uvicorn takes addresses from X-Forwarded-For.
 """
@@ -17,13 +17,13 @@ from specviz.compat.gradio import TOOLS_PATH
 
 _HEADER = b"x-specviz-client"
 _CALL = "specviz_call"
-"""Name of the call's event in the state of a request."""
+"""Key of the event for `call_ended` in a request's `state`."""
 _KEY = secrets.token_hex().encode()
 """Proves that a request with `_HEADER` comes from this server itself."""
 _ENDED = threading.Event()
 _ENDED.set()
 _IPV6_NETWORK = 64
-"""Bits of an IPv6 address that identify a client's network; its holder chooses the others."""
+"""Prefix length of a client's network in IPv6; the client can choose the other bits."""
 
 
 def client_address(client: Any) -> str:
@@ -32,7 +32,7 @@ def client_address(client: Any) -> str:
 
 
 def network_of(host: str) -> str:
-    """An IPv4 address itself, or the network of an IPv6 address."""
+    """The network of an IPv6 address, or the IPv4 address mapped in it. Other texts are returned unchanged."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -43,14 +43,14 @@ def network_of(host: str) -> str:
 
 
 def call_ended(request: Any) -> threading.Event:
-    """An event that is set when nobody waits any longer for the tool call of this gradio request. For other requests it is never set."""
+    """An event that is set when the MCP client no longer waits for its tool call. If `request` is no tool call, the event is never set."""
     return getattr(getattr(request, "state", None), _CALL, None) or threading.Event()
 
 
 class Clients:
-    """ASGI middleware: passes an assistant's address, and the end of its request, on to the request that gradio then sends to itself.
+    """ASGI middleware for MCP tool calls. To serve a tool call, gradio sends a second request to itself, from its own address.
 
-    Gradio copies the headers of the first request to the second.
+    The middleware adds a header, which gradio copies, so that the second request gets the client's address and the event for `call_ended`.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""Compresses the page: 1.5 MB of HTML, which gradio sends as it is."""
+"""Compresses the page: 1.5 MB of HTML, which gradio sends uncompressed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.app.refusals import path_of
 
 
 class CompressedPage:
-    """ASGI middleware: starlette's compression for "/" alone, since other answers are small, streams, or compressed already."""
+    """ASGI middleware: starlette's gzip for "/" only. Other answers are small, streams, or already compressed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._compressed = app, GZipMiddleware(app, compresslevel=5)

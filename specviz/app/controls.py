@@ -32,7 +32,7 @@ EXAMPLES = {
     "Code": "Write a Python function that checks whether a word is a palindrome.",
     "Arithmetic": "A train travels 60 miles in 1.5 hours. What is its average speed? Show your steps.",
 }
-"""Example prompts by the names of their buttons. The prompt box starts with the first."""
+"""Example prompts by the labels of their buttons. The prompt box starts with the first."""
 NOT_NOW = " · not available here: "
 """Text between the title of an unavailable pair and the reason; `static/page/page.css` has it too."""
 _ASK_SECONDS = 30.0
@@ -49,7 +49,7 @@ def prompt_box(prefix: str = "") -> gr.Textbox:
 
 @contextmanager
 def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
-    """A panel over the page, which `button` opens."""
+    """A panel over the page that `button` opens and closes; the context holds its content."""
     with gr.Column(elem_id=elem_id, elem_classes="specviz-drawer"):
         yield
     js = page_script("toggle_drawer", BUTTON=button.elem_id, DRAWER=elem_id)
@@ -79,7 +79,7 @@ def describe_method(name: str) -> str:
 
 
 def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a request from the values of controls. A rule is dropped unless the method takes one."""
+    """Turn the values of controls into the settings of a request. The rule is dropped unless the method is `OWN_RULE`."""
     rule = asked.get("rule", "") if asked["method"] == OWN_RULE else ""
     penalty: Any = (asked.get("repetition_penalty") or "").strip() or None
     with suppress(TypeError, ValueError):  # the request refuses any other text
@@ -88,14 +88,14 @@ def request_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draft_length_dropdown(elem_id: str, info: str) -> gr.Dropdown:
-    """The draft length: automatic, or a number."""
+    """A dropdown of draft lengths: automatic, or a number."""
     choices: list[Any] = [("automatic" if each == AUTO else str(each), each) for each in DRAFT_LENGTHS]
     title = CONTROLS["draft_length"].title
     return gr.Dropdown(choices, value=AUTO, label=title, info=info, filterable=False, elem_id=elem_id)
 
 
 def pair_dropdown(prefix: str = "", **more: Any) -> gr.Dropdown:
-    """The model pairs, each with where its weights come from; see `wire_pairs`."""
+    """A dropdown of the model pairs, with a sentence about the chosen pair; see `wire_pairs`."""
     chosen = default_pair()
     return gr.Dropdown(
         _pair_choices(missing_pairs()),
@@ -109,7 +109,7 @@ def pair_dropdown(prefix: str = "", **more: Any) -> gr.Dropdown:
 
 
 def wire_pairs(page: gr.Blocks, service: Service, pairs: Sequence[Any]) -> None:
-    """Mark unavailable pairs in the dropdowns, when the page opens and from time to time.
+    """Mark unavailable pairs in the dropdowns `pairs` when the page opens, and then every `_ASK_SECONDS`.
 
     Gradio cannot disable an option. Instead the pair's label turns grey, the label and a sentence below the dropdown give the reason, and
     the pair cannot be run.
@@ -143,7 +143,7 @@ def _pair_choices(obstacles: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def sampling_controls(limits: Limits, prefix: str = "") -> dict[str, Component]:
-    """The controls of sampling parameters, token limit and seed, by the names of a `Request`. `limits` bounds the token limit."""
+    """The controls of sampling parameters, token limit and seed, by field of `Request`. `limits` bounds the token limit."""
     offered = ranged(limits.max_new_tokens)
     seed = offered.pop("seed")
     controls = {name: _number_control(each, prefix) for name, each in offered.items()}
@@ -156,10 +156,7 @@ def sampling_controls(limits: Limits, prefix: str = "") -> dict[str, Component]:
 
 
 def _number_control(control: Control, prefix: str) -> Component:
-    """The control of one setting: a slider if it has a step, a text box if it may be empty, otherwise a box for a whole number.
-
-    The box that may be empty is for text, since gradio shows 0 in an empty number box.
-    """
+    """Make the component of a setting: a slider if it has a step, a text box if it may be empty, otherwise a box for a whole number."""
     shown: dict[str, Any] = {
         "value": control.default,
         "label": control.title,
@@ -169,12 +166,12 @@ def _number_control(control: Control, prefix: str) -> Component:
     if control.step:
         return gr.Slider(*control.offered, step=control.step, **shown)
     if control.default is None:
-        return gr.Textbox(**shown | _of_pair(default_pair()))
+        return gr.Textbox(**shown | _of_pair(default_pair()))  # gradio shows 0 in an empty number box
     return gr.Number(precision=0, **shown)
 
 
 def _of_pair(key: str) -> dict[str, Any]:
-    """Hint and placeholder of the repetition penalty for a pair."""
+    """Hint and placeholder of the repetition penalty's text box for a pair."""
     own = (PAIRS | offered_pairs())[key].repetition_penalty  # a pair that is greyed out can be chosen
     number = "" if own is None else f"{own:g}"
     info = f"1 is off. Leave empty for this pair’s own{number and ', '}{number}."
@@ -184,10 +181,10 @@ def _of_pair(key: str) -> dict[str, Any]:
 def wire_settings(
     tab: str, settings: Mapping[str, Component], triggers: Sequence[Any], prefix: str = ""
 ) -> None:
-    """Tell the page's scripts of a tab's settings whenever they change, and write them into its address when a trigger fires.
+    """Send a tab's settings to the page's scripts whenever they change, and write them into the page's address when a trigger fires.
 
-    For the names of the settings see `link_button`, for the scripts `static/page/tell_form.js`. The hint of the repetition penalty follows
-    the pair.
+    `link_button` explains the keys of `settings`, `static/page/tell_form.js` how scripts get them. The hint of the repetition penalty
+    follows the pair.
     """
     components: list[Any] = list(settings.values())
     js = page_script("tell_form", GROUP=prefix, NAMES=list(settings))
@@ -199,14 +196,14 @@ def wire_settings(
 
 
 def link_button(tab: str, settings: Mapping[str, Component], prefix: str = "") -> None:
-    """A button that copies a link to these settings. Their names are those of a `Request`, "pair", "run" and "panes"."""
+    """Make a button that copies a link to these settings. Keys of `settings` are fields of `Request`, "pair", "run" and "panes"."""
     button = gr.Button("Copy link", size="sm", min_width=90, elem_id=f"{prefix}copy-link")
     js = address_script("copyLink", tab, settings)
     button.click(None, list(settings.values()), None, js=js, **QUIET)
 
 
 def address_script(function: str, tab: str, settings: Mapping[str, Component]) -> str:
-    """JavaScript that calls a function of `static/page/address.js` with an event's inputs, by their names in a link."""
+    """JavaScript that calls a function of `static/page/address.js` with `tab` and the event's inputs by their names in a link."""
     short = {setting: name for name, setting in NAMES.items()}
     names = json.dumps([short.get(name, name) for name in settings])
     asked = f"Object.fromEntries({names}.map((name, at) => [name, values[at]]))"

@@ -1,7 +1,7 @@
-"""The guard: limits requests, refuses those that neither the page nor an honest client sends, and turns each failure into one sentence.
+"""The guard: limits requests, refuses those that neither the page nor an honest client sends, and answers failures in one sentence.
 
-`Guard` is ASGI middleware around gradio's app. Without it, gradio serves more addresses than this page needs, and its errors repeat
-what was sent. `GuardedBlocks` are Blocks whose events fail with one sentence.
+`Guard` is ASGI middleware around gradio's app. Without the guard, gradio serves more addresses than this page needs, and its errors
+repeat what was sent. `GuardedBlocks` are Blocks whose events fail with one sentence.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger(__name__)
 MAX_BODY = 2_000_000
 """Largest body of a request, in bytes. Clients send data only in bodies, and a body is discarded with its request: nothing becomes a file."""
 SMALL_BODY = 64_000
-"""This many bytes of each body do not count towards `MAX_BODIES`, so that large bodies never keep small ones out."""
+"""Number of bytes of each body that do not count towards `MAX_BODIES`, so that large bodies never keep small ones out."""
 MAX_BODIES = 64_000_000
-"""Most bytes of all bodies together, of requests that are arriving or being answered."""
+"""Maximum total of the bodies of all requests in progress, in bytes."""
 BODY_SECONDS = 60
-"""Longest time in which a body may arrive."""
+"""Maximum seconds until a body has arrived."""
 
 FAILED = "Something broke inside SpecViz and this was not done; the next request should work."
 MAX_SENTENCE = 300
-"""Most characters of the answer to a failed event."""
+"""Maximum length of the answer to a failed event, in characters."""
 
 failed_status: ContextVar[dict[str, int] | None] = ContextVar("failed_status", default=None)
 """Holds the HTTP status for the answer to a failed event, as {"status": …}."""
@@ -76,7 +76,7 @@ _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
 def guarded(routes: Sequence[BaseRoute], hosts: frozenset[str]) -> dict[str, Any]:
-    """Options of gradio's app: the guard, and `routes`, for `hosts`. These come before gradio's own routes, which match any path."""
+    """Options of gradio's app: middleware that checks requests and `hosts`, and `routes` before gradio's own, which match any path."""
     return {
         "routes": routes,
         "middleware": [
@@ -90,8 +90,8 @@ def guarded(routes: Sequence[BaseRoute], hosts: frozenset[str]) -> dict[str, Any
 
 
 class Guard:
-    """ASGI middleware before gradio. Answers unknown addresses, malformed headers, bodies that are too slow, too large or too many, and
-    gradio's own failures with a status and a sentence.
+    """ASGI middleware before gradio. Answers with a status and a sentence if an address is unknown, a header malformed, a body too slow
+    or too large, if all bodies together are too large, or if gradio fails.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -138,7 +138,7 @@ class Guard:
 
     @contextlib.asynccontextmanager
     async def _read(self, receive: Receive) -> AsyncIterator[Receive]:
-        """Read the whole body, within the limits; yields a `receive` that begins with it."""
+        """Read the whole body, within the limits. Yields a `receive` whose first message is the body. Raises `_RefusalError`."""
         parts, length, held, more = [], 0, 0, True
         try:
             with move_on_after(BODY_SECONDS) as in_time:
@@ -167,7 +167,7 @@ class Guard:
 
 
 class _RefusalError(Exception):
-    """A request is refused with `status`."""
+    """The request is refused with `status`; the message is the sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -175,7 +175,7 @@ class _RefusalError(Exception):
 
 
 def _misnamed(error: Exception, path: str) -> str:
-    """The sentence about an unknown endpoint, or an unknown or missing argument, if that is why gradio failed; otherwise ""."""
+    """The sentence for an unknown endpoint, an unknown argument or a missing one, if gradio failed because of it; otherwise ""."""
     listed = f"{compat.API_PREFIX}/info lists the valid names."
     if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
         return f"There is no endpoint {quoted(found[1])} here; {listed}"
@@ -189,7 +189,7 @@ def _misnamed(error: Exception, path: str) -> str:
 
 
 def _check_head(scope: Scope) -> None:
-    """Refuse a request that gradio must not see, and remove headers on which it fails."""
+    """Raise `_RefusalError` for a request that gradio must not see. Remove headers on which gradio fails."""
     path = path_of(scope)
     if not _ANSWERED.fullmatch(path) or "\0" in path:
         raise _RefusalError(404, "Not Found")
@@ -256,7 +256,7 @@ class GuardedBlocks(compat.LastingBlocks):
 
 
 def _check(block: Any, value: Any) -> None:
-    """Refuse lone surrogates, which no answer can contain; files, which gradio would fetch; and, instead of one choice, none or a list."""
+    """Raise gr.Error for lone surrogates, which no answer can contain; files, which gradio would fetch; None or a list for a dropdown."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

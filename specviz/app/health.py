@@ -51,16 +51,16 @@ METRICS: tuple[tuple[Any, ...], ...] = (
     (_GAUGE, "max_sequences", "rows", "Sequences that may decode at once."),
     (_GAUGE, "loaded", "pair_loaded", "Whether the pair is in memory."),
 )
-"""Kind, field of `EngineStatistics`, name without "specviz_", meaning, and a label beside "pair". `spec_decode` ones have vLLM's names.
+"""Kind, field of `EngineStatistics`, name without "specviz_", meaning, and optionally a second label beside "pair".
 
-The output appends `_total` to the names of counters."""
+Names with `spec_decode` are vLLM's. The output appends `_total` to the names of counters."""
 
 
 def health_routes(service: Service) -> list[BaseRoute]:
-    """Further routes of the page's server: /healthz, and /metrics if SPECVIZ_METRICS is 1."""
+    """The route /healthz, and /metrics if SPECVIZ_METRICS is 1."""
 
     def health(request: Request) -> Response:
-        """200 while the service can serve requests, otherwise 503."""
+        """Answer 200 while the service can serve requests, otherwise 503."""
         healthy = service.healthy
         pairs = {
             each.pair: {"loaded": each.loaded, "running": each.running, "waiting": each.waiting}

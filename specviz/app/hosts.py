@@ -1,7 +1,7 @@
 """The host names under which the server answers, and the sites whose pages may use it.
 
-A malicious website can point its own host name to 127.0.0.1 (DNS rebinding), or let a visitor's browser send requests there. A server
-for one machine answers neither.
+A malicious website can point its own host name to 127.0.0.1 (DNS rebinding), or make a visitor's browser send requests to 127.0.0.1.
+A server that listens on loopback refuses both.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FOREIGN_SITE = f"Another site's page may not use this server: open the server's 
 def allowed_hosts(
     server_name: str, *addresses: str, environment: Mapping[str, str] | None = None
 ) -> frozenset[str]:
-    """The names of the hosts under which a server that listens on `server_name` answers, to the pages of their sites.
+    """The host names under which a server that listens on `server_name` answers. Pages of these hosts may send requests to it.
 
-    {"*"}, every host to the pages of every site, if SPECVIZ_HOSTS names "*" or on a Space. Loopback, `server_name`, the owner's `addresses`
-    and those that SPECVIZ_HOSTS names, if it names any or the server listens on loopback. Otherwise none: every host answers its own pages.
+    {"*"}, which allows every host and every page, if SPECVIZ_HOSTS has "*" or on a Space. If SPECVIZ_HOSTS has names or the server listens
+    on loopback, these names, loopback, `server_name` and the owner's `addresses`. Otherwise empty: any host, for its own pages only.
     """
     environment = os.environ if environment is None else environment
     named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
@@ -40,7 +40,7 @@ def allowed_hosts(
 
 
 class HostCheck:
-    """ASGI middleware: refuses requests to other hosts than `allowed_hosts`, and from other sites' pages."""
+    """ASGI middleware: refuses requests to hosts that `allowed_hosts` lacks, and requests from other sites' pages."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
@@ -53,7 +53,7 @@ class HostCheck:
         await answer(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> str:
-        """Why a request is refused, or "". Ports do not count, since a proxy may leave them out."""
+        """Why a request is refused, or "". Ports are not compared, since a proxy may omit them."""
         host, origin = _name(headers.get("host", "")), headers.get("origin")
         if "*" in self._hosts:
             return ""
@@ -66,7 +66,7 @@ class HostCheck:
 
 
 def _name(address: str) -> str:
-    """The name of the host in an address or a header, in small letters; "" if there is none."""
+    """The host name in an address or a header, in lower case; "" if there is none."""
     if address.count(":") > 1 and "[" not in address and "://" not in address:
         return address.lower()  # an IPv6 address, as in HOST
     try:

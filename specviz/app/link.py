@@ -1,7 +1,7 @@
 """Reads the query of a link that carries settings.
 
-Anybody can write a query, so every value is checked against the registries and the ranges of the page. An invalid value is ignored,
-with a sentence that does not repeat it. Opening a link does not start a run.
+Anybody can write a query, so every value is checked against the registries and the ranges of the page. An invalid value is ignored
+and reported in a sentence that does not repeat it. Opening a link does not start a run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from specviz.serving.offer import offered_pairs
 
 TABS = ("idea", "generate", "compare", "tradeoff", "learn")
 LEARN_TABS = {"tour": "lessons"} | {name: name for name in ("lessons", "playground", "pay", "wrong")}
-"""Parts of the tab Learn, by the names of tabs in links."""
+"""Parts of the tab Learn, by the values of `tab` in a link."""
 OTHER_TABS = {"replay": "generate"} | dict.fromkeys(LEARN_TABS, "learn")
-"""Further names of tabs in links: those of old links, and of the parts of Learn."""
+"""Further values of `tab` in a link: those of old links, and the parts of the tab Learn."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
     each.query: each.name for each in CONTROLS.values()
 }
@@ -32,7 +32,7 @@ NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
 it. A query may also have `tab`, `lesson` (with `step` and `language`, which the browser reads) and a `pane` for each text of a comparison."""
 
 MAX_PROMPT = 4000
-"""Most characters of a prompt in a link."""
+"""Maximum length of a prompt in a link, in characters."""
 PANES = (2, 3, 4)
 """Valid numbers of panes."""
 DRAFT_LENGTHS = (AUTO, *range(1, MAX_DRAFT_LENGTH + 1))
@@ -51,7 +51,7 @@ class Pane:
     lenience: float
     draft_length: int | Literal["auto"] = AUTO
     pair: str | None = None
-    """None is the pair of the whole comparison."""
+    """Key of a pair; None is the pair of the whole comparison."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Link:
     """The valid settings that a link names.
 
     Attributes:
-        tab: the tab to open, which the settings belong to; None if the link names neither a tab nor settings.
+        tab: the tab to open, to which the settings belong; None if the link names neither a tab nor settings.
         problems: sentences about values that were ignored.
-        part: the part of the tab Learn.
+        part: the part of the tab Learn to open, or None.
     """
 
     tab: str | None = None
@@ -72,7 +72,7 @@ class Link:
 
 
 def ranged(most_tokens: int | None = None) -> dict[str, Control]:
-    """The settings that have a range, in the order of their controls. `most_tokens` is the bound of `max_new_tokens`."""
+    """The controls that have a range, by setting; the seed comes last. `most_tokens` is the upper bound of `max_new_tokens`."""
     found = {name: each for name, each in CONTROLS.items() if each.offered}
     found["seed"] = found.pop("seed")  # last, next to its button
     if most_tokens is not None:
@@ -84,14 +84,14 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
 
 
 def query_of(tab: str, settings: Mapping[str, Any], panes: Iterable[Iterable[Any]] = ()) -> str:
-    """The query that `parse_link` reads as these settings. A pane is given by its fields, in the order of `Pane`."""
+    """The query that `parse_link` reads as these settings. Each of `panes` has the fields of `Pane`, in order."""
     named = [(name, settings[setting]) for name, setting in NAMES.items() if setting in settings]
     parts = [("pane", ":".join(map(str, pane))) for pane in panes]
     return "?" + urlencode([("tab", tab), *named, *parts])
 
 
 class _UnfitError(ValueError):
-    """A value is ignored; the message says what would be valid."""
+    """A value is invalid and will be ignored; the message says what would be valid."""
 
 
 def parse_link(

@@ -21,7 +21,7 @@ ICON = STATIC / "page/icon.svg"
 
 
 def css() -> str:
-    """Style of the page. Gradio limits it to its own container."""
+    """The page's style sheet. Gradio applies it only inside gradio's container."""
     return "\n".join((style("page/page", "page/settings", "page/compare"), _menu_style()))
 
 
@@ -41,7 +41,7 @@ _MONO = ("JetBrains Mono", "ui-monospace", "SFMono-Regular", "Menlo", "Consolas"
 
 
 def font_faces() -> str:
-    """The fonts as CSS, at addresses of this server."""
+    """CSS that declares the fonts, which this server serves."""
     return style("fonts/fonts").replace('url("', f'url("{static_address()}/fonts/')
 
 
@@ -87,7 +87,7 @@ _COLOURS = {
     """,
     "error-tint": "error_background_fill button_cancel_background_fill_hover",
 }
-"""Gradio's variables for each of the page's colours."""
+"""The variables of gradio's theme that get each of the page's colours."""
 _EDGES = (
     "input_border_color input_border_color_hover button_secondary_border_color button_cancel_border_color"
 )
@@ -121,11 +121,11 @@ _PLAIN = {
     "background-color 0.12s, border-color 0.12s": "button_transition",
     "*button_primary_background_fill": "color_accent",
 }
-"""Gradio's variables for each of the values that both themes share."""
+"""The variables of gradio's theme that get each value; both themes have these values."""
 
 
 def _variables(base: gr.themes.Base) -> dict[str, str]:
-    """Values for `base.set`; the names of the dark ones end in "_dark"."""
+    """Arguments of `base.set`; those for the dark theme have names that end in "_dark"."""
     found = {name: value for value, names in _PLAIN.items() for name in names.split()}
     found |= {f"{name}_dark": value for name, value in found.items() if hasattr(base, f"{name}_dark")}
     for suffix, theme in (("", "light"), ("_dark", "dark")):

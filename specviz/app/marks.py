@@ -33,30 +33,30 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "drafter_only": ("square-open", "□"),
     "verifier_only": ("diamond-open", "◇"),
 }
-"""Symbols of the paper's nine methods: the name in `static/shared/chart.js` and a character. The two baselines have open symbols."""
+"""Symbols of the paper's nine methods: a name of `static/shared/chart.js` and a character. The two baselines have open symbols."""
 _OTHERS = (
     *(("pentagon", "⬟"), ("hexagon", "⬢"), ("cross", "✚"), ("x", "✖"), ("hourglass", "⧗"), ("bowtie", "⧓")),
     *(("triangle-ne", "◥"), ("triangle-sw", "◣"), ("triangle-nw", "◤"), ("triangle-se", "◢")),
     *(("bar", "▬"), ("pillar", "▮")),
 )
-"""Symbols of all other methods, assigned in turn."""
+"""Symbols of the methods that `SYMBOLS` lacks, assigned in turn."""
 _SHADES = sum(name.startswith("method-other-") for name in colours("light"))
-"""Number of colours for those methods, assigned in turn. There are enough for SpecViz's methods and two registered ones. The number has no
-common divisor with the number of symbols, so that further methods still get distinct marks."""
+"""Number of colours for the methods that `SYMBOLS` lacks, assigned in turn: enough for SpecViz's methods and two registered ones. It has
+no common divisor with the length of `_OTHERS`, so that further methods still get distinct marks."""
 
 
 def method_symbol(name: str) -> tuple[str, str]:
-    """A method's symbol: the name in `static/shared/chart.js` and a character."""
+    """A method's symbol: a name of `static/shared/chart.js` and a character."""
     return SYMBOLS.get(name) or _OTHERS[_turn(name) % len(_OTHERS)]
 
 
 def method_token(name: str) -> str:
-    """The name of a method's colour."""
+    """The name of a method's colour in `colours`."""
     return f"method-{name}" if name in SYMBOLS else f"method-other-{_turn(name) % _SHADES}"
 
 
 def chart_marks() -> dict[str, dict[str, str]]:
-    """What `static/shared/chart.js` needs of each method: its title, symbol and colour."""
+    """For each method by name, what `static/shared/chart.js` needs: title, symbol and colour."""
     return {
         name: {"title": method.title, "symbol": method_symbol(name)[0], "colour": method_token(name)}
         for name, method in METHODS.items()
@@ -64,7 +64,7 @@ def chart_marks() -> dict[str, dict[str, str]]:
 
 
 def _turn(name: str) -> int:
-    """A method's index among the methods without a symbol of their own."""
+    """A method's index among the methods that `SYMBOLS` lacks."""
     return [other for other in METHODS if other not in SYMBOLS].index(name)
 
 

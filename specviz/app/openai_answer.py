@@ -1,4 +1,4 @@
-"""An answer in OpenAI's form: its text in pieces, up to the first stop; its tokens' probabilities, and how each token was decided."""
+"""An answer in OpenAI's format: the text up to the first stop sequence, the tokens' probabilities, and how each token was decided."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from specviz.app.openai_request import Completion
 from specviz.schema.trace import Run, Token
 
 UNLIKELY = -9999.0
-"""What OpenAI's API gives for the logarithm of 0."""
+"""The log probability that OpenAI's API gives to a probability of 0."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a text, and the tokens that it completes, each with its offset in the text. The last piece has the run."""
+    """A part of a text, and the tokens that it completes as (offset in the text, token). Only the last piece has the run."""
 
     text: str = ""
     tokens: Sequence[tuple[int, Token]] = ()
@@ -28,7 +28,7 @@ class Piece:
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
-    """All pieces as one."""
+    """Join the pieces into one."""
     last = pieces[-1] if pieces else Piece()
     tokens = [each for piece in pieces for each in piece.tokens]
     return Piece("".join(piece.text for piece in pieces), tokens, last.run, last.finish_reason)
@@ -36,18 +36,18 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 @dataclass
 class Text:
-    """A text so far. It ends before the first stop, even one in the middle of a round."""
+    """The text so far, up to the first stop sequence, which may be in the middle of a round."""
 
     stops: tuple[str, ...] = ()
     text: str = ""
     read: int = 0
-    """Number of tokens up to the stop, including the one that completes it."""
+    """Number of tokens read so far; the last is the token that completes a stop sequence, if there is one."""
     is_stopped: bool = False
     _told: int = 0
     _waiting: list[tuple[int, Token]] = field(default_factory=list)
 
     def take(self, run: Run, *, ends: bool = False) -> Piece:
-        """The piece that `run` adds. Unless the run `ends`, withholds last characters that may begin a stop."""
+        """Return the new piece of the text of `run`. Unless the run `ends`, withholds final characters that may begin a stop sequence."""
         for token in run.tokens[self.read :]:
             if self.is_stopped:
                 break
@@ -77,7 +77,7 @@ class Text:
             self._waiting.append((begins, token))
 
     def _open(self) -> int:
-        """Number of last characters that may be the beginning of a stop."""
+        """Number of final characters that may begin a stop sequence."""
         lengths = (n for stop in self.stops for n in range(1, len(stop)) if self.text.endswith(stop[:n]))
         return max(lengths, default=0)
 
@@ -97,12 +97,12 @@ class Answer:
         }
 
     def whole(self, piece: Piece) -> dict[str, Any]:
-        """The unstreamed answer; `piece` has the whole text."""
+        """The answer if it is not streamed; `piece` has the whole text."""
         said = {"message": {"role": "assistant", "content": piece.text, "refusal": None}}
         return self._object(0, [self._choice(said, piece)], usage=self._usage(piece)) | self._explained(piece)
 
     def starts(self) -> Iterator[dict[str, Any]]:
-        """The chunks before the text."""
+        """The chunk before the text of a chat completion; none for a text completion."""
         if self._asked.is_chat:
             yield self._object(1, [self._choice({"delta": {"role": "assistant", "content": ""}}, Piece())])
 
@@ -123,7 +123,7 @@ class Answer:
         return self._named | {"object": self._kinds[kind], "choices": choices} | usage | more
 
     def _choice(self, said: dict[str, Any], piece: Piece) -> dict[str, Any]:
-        """`said` is the text in a chat's form."""
+        """The choice of an answer. `said` has the text in the format of a chat completion."""
         said = said if self._asked.is_chat else {"text": piece.text}
         found = None
         if self._asked.logprobs and piece.tokens:
@@ -132,7 +132,7 @@ class Answer:
         return {"index": 0, **said, "logprobs": found, "finish_reason": piece.finish_reason}
 
     def _explained(self, piece: Piece) -> dict[str, Any]:
-        """How each token was decided; at the end also the run's figures, and settings that the call may have left out."""
+        """How each token was decided, if requested; in the last piece also the run's figures, method, lenience and seed."""
         if not self._asked.explains:
             return {}
         found: dict[str, Any] = {"tokens": [_decision(token) for _, token in piece.tokens]}
@@ -158,7 +158,7 @@ def _log(probability: float) -> float:
 
 
 def _top(token: Token) -> list[tuple[str, float]]:
-    """The most probable tokens of π at a token's position, with the logarithms of their probabilities."""
+    """The most probable tokens of π at the position of `token`, with their log probabilities."""
     return [(each.text, _log(each.probability)) for each in (token.top.pi if token.top else None) or ()]
 
 
@@ -171,7 +171,7 @@ def _chat_logprobs(tokens: Sequence[tuple[int, Token]]) -> dict[str, Any]:
 
 
 def _named(label: str, logprob: float) -> dict[str, Any]:
-    """A token's entry. `bytes` is None if the token ends within a character, since the label does not show its bytes."""
+    """A token's entry in `logprobs`. `bytes` is None if the token ends within a character, whose bytes the label does not show."""
     return {"token": label, "logprob": logprob, "bytes": None if "\ufffd" in label else [*label.encode()]}
 
 

@@ -1,4 +1,4 @@
-"""Reads the calls of OpenAI's clients to /v1/completions and /v1/chat/completions, and makes the engine's requests of them."""
+"""Turns the calls of OpenAI's clients to /v1/completions and /v1/chat/completions into requests for the engine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specviz.serving.limits import Limits
 from specviz.serving.offer import offered_pairs
 
 MAX_TOP = 20
-"""Most tokens of `top_logprobs`."""
+"""Maximum of `top_logprobs`, and of a text completion's `logprobs`."""
 MAX_STOPS, MAX_STOP = 4, 100
-"""Most stops of a text, and most characters of one."""
+"""Maximum number of stop sequences, and maximum characters of each."""
 TEXT_TOKENS = 16
 """Default of a completion's `max_tokens`, as in OpenAI's API. A chat's default is the server's limit."""
 _SEEDS = 2**31
@@ -28,7 +28,7 @@ _SEEDS = 2**31
 _SETTINGS = [
     each for each in arguments("generate") if each in SETTINGS.keys() - {"max_new_tokens", "inspect"}
 ]
-"""Settings that are parameters under the same name; some are also OpenAI's."""
+"""Settings of `Request` that are parameters of the same name; some of them are also OpenAI's."""
 _SHARED: dict[str, Any] = {"model": str, "stream": bool, "stream_options": dict, "stop": str | list[str]}
 _SHARED |= {"specviz": bool, "max_tokens": Any} | dict.fromkeys(_SETTINGS, Any)
 CHAT = _SHARED | {"messages": list[dict], "max_completion_tokens": Any, "logprobs": bool, "top_logprobs": int}
@@ -54,7 +54,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-"""Parameters that are accepted only with these values, which change nothing."""
+"""Parameters that are accepted only with these values, which have no effect."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -65,8 +65,8 @@ class Completion:
     Attributes:
         model: the key of a pair.
         prompt: name of the parameter with the prompt, "messages" or "prompt".
-        stops: the text ends before the first of them.
-        explains: whether the answer says of each token how it was decided (parameter `specviz`).
+        stops: stop sequences; the text ends before the first that occurs.
+        explains: whether the answer says how each token was decided (parameter `specviz`).
     """
 
     model: str
@@ -88,7 +88,7 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Completion:
     """Read the call in a body; `kinds` is `CHAT` or `TEXT`.
 
     Raises:
-        RequestError: it cannot be served.
+        RequestError: the call cannot be served; a `ParameterError` if a parameter is the reason.
     """
     sent = _parameters(body, kinds)
     prompt = "messages" if kinds is CHAT else "prompt"
@@ -118,7 +118,7 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Completion:
 
 
 def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
-    """The body's parameters of `kinds` that are not null, each of its type."""
+    """The body's parameters that `kinds` names and that are not null. Raises RequestError for all others, and for wrong types."""
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
@@ -143,7 +143,7 @@ def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request(sent: dict[str, Any], prompt: str, inspect: int, limits: Limits) -> Request:
-    """The engine's request. It is checked whenever a parameter is added, so that an error names the parameter."""
+    """The request for the engine. It is checked after each added parameter, so that an error names the parameter."""
     is_chat = prompt == "messages"
     length = "max_completion_tokens" if "max_completion_tokens" in sent else "max_tokens"
     usual = limits.max_new_tokens if is_chat else min(TEXT_TOKENS, limits.max_new_tokens)
@@ -161,7 +161,7 @@ def _request(sent: dict[str, Any], prompt: str, inspect: int, limits: Limits) ->
 
 
 def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The prompt of a chat completion."""
+    """The field of `Request` for the prompt of a chat completion."""
     found = []
     for number, message in enumerate(messages, 1):
         role, content = message.get("role"), message.get("content")
@@ -180,7 +180,7 @@ def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _prompt(prompt: Any) -> dict[str, Any]:
-    """The prompt of a completion: a text or token ids, alone or in a list."""
+    """The fields of `Request` for the prompt of a text completion: a text or token ids, alone or in a list of one."""
     if prompt and isinstance(prompt, list) and isinstance(prompt[0], str | list):
         if len(prompt) > 1:
             raise ParameterError(f"{len(prompt)} prompts came; here a call may have one.", "prompt")

@@ -29,7 +29,7 @@ from specviz.serving.service import Service
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _BEAT = ": waiting\n\n"
-"""A comment, which tells client and proxies that the server is alive."""
+"""A comment in the event stream, which tells client and proxies that the server is alive."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Item = Piece | Waiting
@@ -37,7 +37,7 @@ Item = Piece | Waiting
 
 
 def openai_routes(service: Service) -> list[BaseRoute]:
-    """The routes. Where the server does not offer them, each says why."""
+    """The routes. If the server does not offer them, each answers 404 with the `openai_refusal`."""
     limits, began = service.limits, int(time.time())  # noqa: TID251  (a date)
     threads = CapacityLimiter(limits.max_sequences + limits.queue)
 
@@ -98,7 +98,7 @@ def openai_refusal() -> str:
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
-    """Wrap an endpoint so that errors become answers."""
+    """Wrap an endpoint so that errors, and `openai_refusal`, become answers."""
 
     async def answered(request: Request) -> Response:
         if reason := openai_refusal():
@@ -112,7 +112,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 
 
 def _served(service: Service, asked: Completion, answer: Answer, visitor: Visitor) -> Iterator[Item]:
-    """Serve a call. Yields, a few times a second, what the call waits for or the next piece of the text. Closing the generator ends the run."""
+    """Serve a call. A few times a second, yields what the call waits for, or the next piece. Closing the generator ends the run."""
     runs: list[Run | None] = [None]
     steps = follow(service, asked.model, [asked.request], runs, visitor, threading.Event())
     with blaming(asked.prompt), contextlib.closing(cast(Any, steps)):
@@ -133,7 +133,7 @@ async def _told(request: Request, items: Iterator[Item], threads: CapacityLimite
 
 
 async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) -> AsyncIterator[str]:
-    """The answer as server-sent events, beginning with `item`. An error becomes an event, too."""
+    """The answer as server-sent events: first those of `item`, then those of `items`. An error also becomes an event."""
     for start in answer.starts():
         yield _line(start)
     try:

@@ -1,5 +1,5 @@
-"""Opens a link, or the address that Back or Forward leads to: sets its tab and controls, and shows a banner about values that were
-ignored. Starts no run."""
+"""Opens a link, or the address that Back or Forward leads to: sets the tab and the controls, and shows a banner about values that were
+ignored. Does not start a run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wire_opening(
         is_first: bool = False,
         is_held: bool = False,
     ) -> list[Any]:
-        """Updates for a query. When the page first opens, settings that the query omits already have their initial values."""
+        """Updates for a query. Settings that the query omits are reset, unless `is_first`. If `is_held`, only the tab is selected."""
         link = parse_link(query, limits.max_new_tokens, tuple(shown_lessons()))
         problems = escape(" ".join(link.problems))
         # When the page first opens, select a tab only if the link names it: a quick visitor may already have chosen another.
@@ -93,9 +93,9 @@ def wire_opening(
 
 
 def _generate(tab: Generate, link: Link, limits: Limits, *, renews: bool) -> list[Any]:
-    """Updates for the settings of the tab One run, the method's description, the view and the recorded run.
+    """Updates for the tab One run: its settings, the method's description, the view, and the dropdown of recorded runs.
 
-    If it `renews` the tab, settings that the link does not name are as on a fresh page.
+    With `renews`, settings that the link does not name are set as on a fresh page.
     """
     wanted = {} if link.tab == "compare" else link.settings
     key, token = wanted.get("run"), wanted.get("token")

@@ -1,4 +1,4 @@
-"""The page: one Gradio app of several tabs, and the options of its server."""
+"""The page: one Gradio app with several tabs, and the options of its server."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from specviz.lessons.lesson import shown_lessons
 from specviz.serving.service import Service
 
 _SESSIONS = 1000
-"""Number of sessions whose state gradio keeps, in addition to those that run or wait."""
+"""Number of sessions whose state gradio stores, in addition to sessions with a running or waiting text."""
 _MOST_CONNECTIONS = 4096
-"""Most concurrent connections, even if there are more file descriptors. One address may have half of them."""
+"""Maximum number of concurrent connections, even if there are more file descriptors. One address may have half of the connections."""
 _THREADS = 40
-"""Number of threads for everything except runs. Each run, even a queued one, occupies an additional thread."""
+"""Number of threads for everything except runs. Each run, even a queued run, occupies an additional thread."""
 
 
 def build_page(service: Service, classroom: Classroom | None = None) -> gr.Blocks:
@@ -82,14 +82,14 @@ def build_page(service: Service, classroom: Classroom | None = None) -> gr.Block
 
 
 def host(for_class: bool) -> str:
-    """The address to listen on: HOST, by default loopback, for a class every interface."""
+    """The address to listen on: HOST. Without HOST, loopback, or every interface for a class."""
     return environment.HOST.value() or ("0.0.0.0" if for_class else "127.0.0.1")
 
 
 def launch(page: gr.Blocks, service: Service, classroom: Classroom | None = None, **more: Any) -> Any:
     """Serve the page, its health, the OpenAI-compatible API and a classroom's routes, on `host()` and PORT.
 
-    Returns when the server ends, or at once with `prevent_thread_lock`. `more` overrides options of gradio's `launch`.
+    Returns when the server ends, or immediately with `prevent_thread_lock`. `more` overrides options of gradio's `launch`.
     """
     routes: list[BaseRoute] = [lesson_route(), rule_route(), *health_routes(service), *openai_routes(service)]
     if classroom:
@@ -122,7 +122,7 @@ def launch(page: gr.Blocks, service: Service, classroom: Classroom | None = None
 
 
 def _most_connections() -> int:
-    """Most concurrent connections: they leave a quarter of the process's file descriptors to everything else."""
+    """Maximum number of concurrent connections. Leaves a quarter of the process's file descriptors to everything else."""
     try:
         import resource
     except ImportError:  # not on Windows

@@ -11,16 +11,16 @@ from specviz.app.running import in_a_sentence
 from specviz.errors import QuotaError, RequestError, SpecvizError
 
 OPENAI_PATH = "/v1/"
-"""Beginning of the addresses of OpenAI's clients."""
+"""Prefix of the routes for OpenAI's clients."""
 _STATUS: dict[type[Exception], int] = {RequestError: 400, QuotaError: 429, SpecvizError: 503, Exception: 500}
-"""HTTP status by error type; the first match counts."""
+"""HTTP status by error type; the first type that matches counts."""
 _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _CLOSING = (408, 413, 503)
 """Statuses after which the connection is closed, because the body was not read."""
 
 
 class ParameterError(RequestError):
-    """A parameter that cannot be served; status 404 if it names something that does not exist."""
+    """The request has an invalid parameter `param`. `status` is 404 if the parameter names something that does not exist."""
 
     def __init__(self, sentence: str, param: str, status: int = 400) -> None:
         super().__init__(sentence)
@@ -33,7 +33,7 @@ def path_of(scope: Scope) -> str:
 
 
 def refusal(scope: Scope, status: int, sentence: str) -> JSONResponse:
-    """The answer to a refused request, in the form that its address has."""
+    """The answer to a refused request: in OpenAI's format for paths below `OPENAI_PATH`, otherwise {"detail": sentence}."""
     sentence = sentence.encode("utf-8", "replace").decode()  # it may name what was sent, with lone surrogates
     is_openai = path_of(scope).startswith(OPENAI_PATH)
     content = _object(status, sentence) if is_openai else {"detail": sentence}

@@ -26,20 +26,20 @@ from specviz.serving.limits import Visitor
 log = logging.getLogger(__name__)
 
 UPDATE_SECONDS = 0.2
-"""Shortest time between two updates of a view."""
+"""Minimum seconds between two updates of a view."""
 UPDATES_A_SECOND = 40
-"""Most updates per second of all views together. The more views stream, the fewer updates each gets."""
+"""Maximum updates per second of all views together. The more views stream, the fewer updates each view gets."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 """Options of small events: no queue, no spinner, not in the API."""
 
 _ENDING = 5.0
-"""Longest time, in seconds, that a run waits for the run that it replaces."""
+"""Maximum seconds that a run waits for the end of the run that it replaces."""
 _streams: set[object] = set()
-"""Answers that are streaming now."""
+"""One object for each answer that is streaming now."""
 
 
 def page_script(name: str, **values: Any) -> str:
-    """The function in `static/page/<name>.js`, for an event's `js`. `values` replace the placeholders in capitals."""
+    """The JavaScript function in `static/page/<name>.js`, for an event's `js`. `values` replace placeholders in capitals."""
     script = (Path(__file__).parent / "static/page" / f"{name}.js").read_text(encoding="utf-8")
     script = script[script.index("*/") + 2 :].strip()  # without the comment: gradio expects a function first
     for word, value in values.items():
@@ -54,14 +54,14 @@ def sent_with(event: gr.EventData) -> dict[str, Any]:
 
 
 def visitor_of(request: gr.Request | None) -> Visitor:
-    """Who sent an event. Gradio makes all tool calls in one session of its own, so each of them counts as a session."""
+    """The sender of an event. Gradio makes all tool calls in one session of its own, so each tool call counts as a new session."""
     if request is None or is_tool_call(request):
         return Visitor(secrets.token_hex(), client_address(request.client) if request else "")
     return Visitor(request.session_hash or "", client_address(request.client))
 
 
 class StopFlag(threading.Event):
-    """Tells a run to stop. If the run `is_dropped`, its further output is not shown. `name` identifies the run within its session."""
+    """Tells a run to stop. If `is_dropped`, the run's further output is discarded. `name` identifies the run within its session."""
 
     def __init__(self, name: Any) -> None:
         super().__init__()
@@ -76,16 +76,16 @@ class StopFlag(threading.Event):
 
 
 class Stops:
-    """The stop flag of each browser session's run, only while the run goes on."""
+    """The stop flags of the runs in progress, one per browser session."""
 
     def __init__(self) -> None:
         self._flags: dict[str, StopFlag] = {}
 
     @contextmanager
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
-        """The flag of a new run of the session. A run that still goes on is dropped, and ended first."""
+        """Register a new run of the session and yield its flag. A previous run in progress is dropped; its end is awaited first."""
         key, flag = request.session_hash or "", StopFlag(name)
-        before, self._flags[key] = self._flags.get(key), flag  # from here on, it can be stopped itself
+        before, self._flags[key] = self._flags.get(key), flag  # from here on, the new run can be stopped
         try:
             if before:
                 before.drop()
@@ -97,7 +97,7 @@ class Stops:
                 del self._flags[key]
 
     def stop(self, request: gr.Request, name: Any = None) -> None:
-        """Stop the session's run, if it is the one of this name."""
+        """Stop the session's run, if it has this name."""
         if (flag := self._flags.get(request.session_hash or "")) and flag.name == name:
             flag.set()
 
@@ -116,7 +116,7 @@ def wire_run(
     inputs: Mapping[str, Component],
     view: gr.HTML,
 ) -> tuple[Callable[[gr.Request], None], Callable[[Any], None]]:
-    """Let `triggers` start `run` and show what it yields. While a run that they have started goes on, they do nothing.
+    """Let `triggers` start `run`, and show what `run` yields. Triggers do nothing while a run that a trigger started is in progress.
 
     Args:
         page: a session's run stops when its visitor leaves this page.
@@ -125,11 +125,11 @@ def wire_run(
         triggers: events that start a run.
         buttons: Run and Stop.
         inputs: components whose values `run` gets, by name.
-        view: keeps what it shows until `run` yields.
+        view: shows what `run` yields; until the first yield it stays as it is.
 
     Returns:
-        A function that ends a session's run, to call before the view shows something else; and one that lets an event start a run too,
-        in place of one that goes on.
+        Two functions. `drop(request)` ends a session's run; call it before the view shows something else. `run_after(event)` lets a
+        further event start a run, which replaces a run in progress.
     """
     stops = Stops()
     start, stop = buttons
@@ -146,7 +146,7 @@ def wire_run(
             context.copy().run(progress, fraction, desc=text)
 
         with stops.running(request) as flag:
-            # In every update, since the end of a dropped run may reach the browser after the first.
+            # Sent with every update: the end of a dropped run may reach the browser after this run's first update.
             goes_on: dict[Component, Any] = {
                 start: gr.Button(interactive=False),
                 stop: gr.Button(interactive=True),
@@ -156,7 +156,7 @@ def wire_run(
                 return
             asked = {name: values[component] for name, component in inputs.items()}
             for value in run(flag, report, visitor_of(request), asked):
-                # A dropped run ends with an empty update: gradio repeats the last one at the end.
+                # A dropped run ends with an empty update: gradio repeats the last update at the end.
                 yield {view: gr.skip()} if flag.is_dropped else goes_on | {view: value}
                 if flag.is_dropped:
                     return
@@ -180,9 +180,9 @@ def wire_run(
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
-    """Yield the text of all lines so far: at most every `UPDATE_SECONDS`, but always at an empty line and at the end.
+    """Yield the text of all lines so far: no more often than `streaming` allows, but always at an empty line and at the end.
 
-    An error becomes a last line of type "error", which the view shows. If it were raised, gradio would show a notice that fades.
+    An error becomes a last line of type "error", which the view shows. If the error were raised, gradio would show a notice that fades.
     """
     value, shown = "", 0.0
     with streaming() as pause:
@@ -199,7 +199,7 @@ def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
 
 @contextmanager
 def streaming() -> Iterator[Callable[[], float]]:
-    """Count an answer as streaming. Yields a function that returns the shortest time between two of its updates, in seconds."""
+    """Count an answer as streaming. Yields a function that returns the current minimum seconds between two updates of the answer."""
     key = object()
     _streams.add(key)
     try:

@@ -1,5 +1,5 @@
-"""The server: builds the page, loads the first pair in the background, and serves until SIGINT or SIGTERM, which end it within seconds,
-whatever it is doing, and its child processes with it.
+"""The server: builds the page, loads the first pair in the background, and serves until SIGINT or SIGTERM. These end the server and its
+child processes within seconds, whatever the server is doing.
 
 Neither this module nor the page imports torch; loading the first pair does. So `build` can set environment variables that torch
 reads at import, and the page answers a second earlier.
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from specviz.serving.service import Service
 
 _START_SECONDS = 60.0
-"""Longest time without garbage collection while the first pair loads; a download can take minutes."""
+"""Maximum seconds without garbage collection while the first pair loads; a download can take minutes."""
 
 _M_ARENA_MAX, _ARENAS = -8, 2
 """A parameter of glibc's `mallopt`, and the value to set: the maximum number of arenas."""
 _END_SECONDS = 3.0
-"""Time to end in order. A compilation or a download in this process cannot be interrupted: after this time it is cut off."""
+"""Seconds for an orderly shutdown. A compilation or download in this process cannot be interrupted; it is aborted after this time."""
 _STREAM_SECONDS = 1
-"""Time for open streams; every open page has one."""
+"""Seconds that open streams get to finish at shutdown; every open page has a stream."""
 NO_TEMPORARY_FOLDER = (
     "No folder for temporary files can be written: free some disk space, or set TMPDIR to a folder that can."
 )
 
 
 def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None]:
-    """The page, its service, and the class if there is one (`for_class`, or SPECVIZ_CLASS=1).
+    """Build the page, its service, and the class if there is one (`for_class`, or SPECVIZ_CLASS=1).
 
-    Call it in the main thread before torch is imported.
+    Call this in the main thread before torch is imported.
 
     Raises:
-        SystemExit: an environment variable is invalid, or there is no folder for temporary files; the sentence says which.
+        SystemExit: an environment variable is invalid, or there is no folder for temporary files; the message says which.
     """
     with _exit_with_sentence():
         environment.check()
@@ -98,7 +98,7 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
 
 @contextmanager
 def _exit_with_sentence() -> Iterator[None]:
-    """End the process with the sentence of a `SpecvizError`."""
+    """Turn a `SpecvizError` into a SystemExit with the same message."""
     try:
         yield
     except SpecvizError as error:
@@ -109,7 +109,7 @@ def _exit_with_sentence() -> Iterator[None]:
 def _without_collections() -> Iterator[None]:
     """Pause garbage collection, then exempt all existing objects from it for good.
 
-    They live as long as the server. Scanning them takes a sixth of the start and would delay every text.
+    These objects live as long as the server. Scanning them takes a sixth of the start and would delay every text.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -125,7 +125,7 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
     """Print the addresses of a class, load the default pair in the background, and serve until SIGINT or SIGTERM, which end the process.
 
     Raises:
-        SystemExit: the page cannot be served on HOST and PORT; the sentence says why.
+        SystemExit: the page cannot be served on HOST and PORT; the message says why.
     """
     from specviz.app.page import host, launch
 
@@ -152,10 +152,10 @@ def serve(page: gr.Blocks, service: Service, classroom: Classroom | None = None)
 
 
 def _run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Service) -> NoReturn:
-    """Call `serve`, then end the process. The first signal interrupts `serve`; a second one ends the process at once.
+    """Call `serve`, then end the process. The first signal interrupts `serve`; a second signal ends the process immediately.
 
     Before the end, `service` is closed, as far as time allows. Files are written completely or not at all, so that the next start never
-    reads a truncated one.
+    reads a truncated file.
     """
     ending = threading.Event()
 
@@ -203,7 +203,7 @@ def _kill_children() -> None:
 
 
 def _end_process(code: int) -> NoReturn:
-    """End at once. Python's normal exit waits for threads and takes seconds if one is busy."""
+    """End the process immediately. Python's normal exit waits for threads, and takes seconds if a thread is busy."""
     _kill_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
@@ -212,7 +212,7 @@ def _end_process(code: int) -> NoReturn:
 
 
 class _LastingStream:
-    """A text stream that drops what cannot be written: a log on a full disk, a pipe that nobody reads any more."""
+    """A text stream that drops output that cannot be written: to a full disk, or to a pipe whose reader has ended."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -231,7 +231,7 @@ class _LastingStream:
 
 
 def _check_address(host: str, port: int) -> None:
-    """Raises SpecvizError if nothing can listen there."""
+    """Raise SpecvizError if this process cannot listen on `host` and `port`."""
     failed = list[int | None]()
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)

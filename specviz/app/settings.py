@@ -1,4 +1,4 @@
-"""The help of each setting; and, of those that the page offers, label and range.
+"""The help of each setting, and the label and range of each setting that the page offers.
 
 The page, links, endpoints and the shell's help read these tables. Bounds and defaults come from `specviz.schema.settings`. Imports no
 gradio.
@@ -40,10 +40,10 @@ class Control:
     Attributes:
         title: its label.
         offered: its smallest and largest number, on the page and in a link; empty for other kinds of controls.
-        step: the step of its slider; without one the control is a box for a number.
+        step: the step of its slider; None for a control that is no slider.
         hint: the meaning of its special values.
         query: its name in a link, by default the setting's.
-        default: its first value, by default the setting's.
+        default: its initial value, by default the setting's.
     """
 
     name: str

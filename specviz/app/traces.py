@@ -1,7 +1,7 @@
 """Traces for the view of one run: recorded runs, traces that a visitor opens, and forks, which continue a run from one of its tokens.
 
-What a browser sends is untrusted. A visitor's trace is unpacked up to a limit and parsed, and the view gets the lines of the parsed run. It
-comes within an event and is never a file, so nothing of it remains. The settings of a fork pass a request's checks.
+What a browser sends is untrusted. A visitor's trace is unpacked up to a limit and parsed, and the view gets the lines of the parsed run.
+The trace arrives within an event and is never stored in a file. The settings of a fork are checked as those of any request.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from specviz.serving.service import Service
 MAX_PACKED = MAX_BODY * 3 // 4 - 100_000
 """Largest packed trace, in bytes: in base64 it must fit into a request's body."""
 _AT_ONCE = 2
-"""Most visitors' traces that are parsed at once; a parsed trace takes about thirty times the memory of its file."""
+"""Maximum number of traces parsed concurrently; a parsed trace takes about thirty times the memory of its file."""
 _PATIENCE = 10.0
-"""Longest time, in seconds, that a visitor's trace waits for others."""
+"""Maximum seconds that a trace waits until others are parsed."""
 _parsing = threading.BoundedSemaphore(_AT_ONCE)
 CHANGES = ("method", "lenience", "draft_length")
 """The settings that a fork may change."""
@@ -36,12 +36,12 @@ _UNFIT = "This fork cannot be made: the page sends other fields."
 def recorded_value(
     runs: RecordedRuns, key: str, run: Run, *, plays: bool = False, show: int | None = None
 ) -> str:
-    """The recorded run of that key for the view, with its description, the verifier's speed and its forks.
+    """The value of `TraceView` for `run`, the recorded run of `key`: with its description, the verifier's speed and the recorded forks.
 
-    If `plays`, the view plays the run at once. `show` is the index of the token to select.
+    With `plays`, the view plays the run immediately. `show` is the index of the token to select.
 
     Raises:
-        TraceError: one of its forks cannot be read.
+        TraceError: a recorded fork is invalid.
     """
     told = next(run for run in runs.runs if run.key == key)
     lines = [
@@ -62,7 +62,7 @@ def opened_run(packed: Any, limit: int) -> Run:
     """The run of a visitor's file. `packed` is from `static/page/open_trace.js`: gzip in base64; None if the file was too large.
 
     Raises:
-        TraceError: it is larger than `limit` bytes or `MAX_PACKED`, not text, or not a trace that can be shown.
+        TraceError: the file is larger than `limit` bytes or `MAX_PACKED`, not text, or not a valid trace.
         BusyError: too many traces are being parsed.
     """
     if packed is None:
@@ -80,7 +80,7 @@ def opened_run(packed: Any, limit: int) -> Run:
 
 
 def sent_run(text: str) -> Run:
-    """The run of a trace that came from a browser. Raises TraceError, or BusyError if too many traces are being parsed."""
+    """Parse a trace that a browser sent. Raises TraceError if it is invalid, BusyError if too many traces are being parsed."""
     if not _parsing.acquire(timeout=_PATIENCE):
         raise BusyError("Many visitors open traces now: try again in a moment.")
     try:
@@ -123,10 +123,10 @@ def fork_id(sent: Mapping[str, Any]) -> int | None:
 def fork_lines(
     service: Service, sent: Mapping[str, Any], inspect: int, stop: threading.Event, visitor: Visitor
 ) -> Iterator[str]:
-    """Serve a fork: yield {"type": "fork", "id"}, then the lines of its trace.
+    """Serve a fork: yield a line {"type": "fork", "id"}, then the lines of its trace.
 
-    If the pair is not loaded, {"type": "unloaded"} replaces the trace, since moving a slider must not load models. For arguments and errors
-    see `asked_fork` and `Service.lines`.
+    If the pair is not loaded, a line {"type": "unloaded"} replaces the trace, since moving a slider must not load models. For arguments
+    and errors see `asked_fork` and `Service.lines`.
     """
     yield record("fork", id=fork_id(sent))
     pair, request = asked_fork(sent, inspect)

@@ -37,7 +37,7 @@ def fit(
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> int:
-    """Say whether drafting pays here: acceptance, costs and speed-ups of one or several drafters for a verifier."""
+    """Measure whether drafting pays on this machine: acceptance, costs and speed-ups of drafters for a verifier."""
     from specviz.models import loading  # slow to import, as is the rest
     from specviz.models.placement import find_device
     from specviz.models.registry import PairSpec

@@ -1,4 +1,4 @@
-"""Options that several commands share, above all those of a request's settings."""
+"""Options that several commands share, most of them for the settings of a request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def option(about: str, default: Any = None, metavar: str = "N", *names: str, low
 
 
 def output_file(about: str, *names: str) -> Any:
-    """An option for an output file, which is checked before the command begins."""
+    """An option for an output file. Whether the file can be written is checked before the command begins."""
 
     def check(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
         name = parameter.opts[0]
@@ -56,12 +56,12 @@ UnsafeCode = Annotated[
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = {"forbidden_tokens": "--forbid", "echo": ""}
-"""Options whose name is not their setting's. "" means that the setting has no option."""
+"""Options that are not named after their setting. "" means that the setting has no option."""
 _METAVARS = {"draft_length": "K", "forbidden_tokens": "TOKEN", "rule": "RULE"}
 
 
 def read_draft_length(text: str) -> int | str:
-    """A draft length from the command line. Text other than a number is checked by the request."""
+    """A draft length from the command line. Text that is not a number is returned, for `Request` to check."""
     try:
         return int(text)
     except ValueError:
@@ -69,12 +69,12 @@ def read_draft_length(text: str) -> int | str:
 
 
 def option_of(name: str) -> str:
-    """The option of a setting; "" if there is none."""
+    """The name of a setting's option, such as --top-k; "" if there is none."""
     return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
 
 
 def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
-    """Give a command that takes `**settings` an option for each of these settings, after its first argument."""
+    """Decorate a command that takes `**settings` with an option for each setting in `names`, after its first argument."""
     chosen = [each for name, each in SETTINGS.items() if name in names and option_of(name)]
 
     def give(command: F) -> F:
@@ -116,14 +116,14 @@ class ListsCommand(TyperCommand):
 
 
 def choices(given: Mapping[str, Any], asked: type) -> dict[str, Any]:
-    """The given values for fields of the dataclass `asked`, which defines the defaults. Lists become tuples."""
+    """The given values for the fields of the dataclass `asked`, without None and empty lists. Lists become tuples."""
     found = {each.name: given.get(each.name) for each in fields(asked)}
     found = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
     return {name: value for name, value in found.items() if value not in (None, ())}
 
 
 def command_line(command: str, asked: Mapping[str, Any]) -> str:
-    """The command line for these options."""
+    """The command line that passes the options `asked`."""
     words = [f"python -m specviz {command}"]
     for name, value in asked.items():
         words.append(f"--{name.replace('_', '-')}")

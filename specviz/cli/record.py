@@ -12,7 +12,7 @@ from specviz.cli.options import option
 def record(
     folder: Annotated[Path | None, option("Folder to write to", "the project’s own", "DIR")] = None,
 ) -> int:
-    """Record the page's runs again, and its opening race."""
+    """Make all of the page's recordings again."""
     from specviz.analysis.recorded_runs import FOLDER  # slow to import, as is what follows
     from specviz.tools.record import record
 

@@ -1,4 +1,4 @@
-"""The work of the command `sweep`: shares units among processes, saves each, and prints and writes the results."""
+"""The work of the command `sweep`: divides the units among processes, saves each unit, and prints and writes the results."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class SweepJob:
     """One process's share of a sweep."""
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], device: str) -> None:
-        """Resume the sweep in `folder`, or begin one with the settings that were `asked` for.
+        """Resume the sweep in `folder`, or begin a sweep with the fields `asked` of `SweepGrid`.
 
         Raises:
-            RequestError: the folder has another sweep, or the settings are invalid.
+            RequestError: the folder has a sweep with other settings, or the settings are invalid.
         """
         self._folder = SweepFolder(folder)
         header = self._folder.header()
@@ -62,7 +62,7 @@ class SweepJob:
         self._progress = TerminalProgress(sys.stderr) if self.is_main else silent
 
     def run(self, dtype: str, max_sequences: int, runs_code: bool) -> bool:
-        """Write and time the missing texts; False if stopped before the end."""
+        """Generate and time the missing texts. Returns False if stopped before the end."""
         done = self._is_done()
         self._state.wait_for_everyone()
         if done:
@@ -100,7 +100,7 @@ class SweepJob:
         return len(self._folder.timings()) >= timed
 
     def _write(self, sweep: Sweep, stop: threading.Event) -> None:
-        """Write this process's share of the missing units, until stopped. The main process finishes the folder if none is missing then."""
+        """Generate this process's share of the missing units, until stopped. If all units are done, the main process writes the results."""
         done = self._folder.done()
         self._state.wait_for_everyone()  # before any process writes a unit, so that all divide the same units
         missing = [unit for unit in sweep.units if unit not in done]
@@ -130,7 +130,7 @@ class SweepJob:
             self._progress(count / len(missing), f"Timing texts alone: {count} of {len(missing)}")
 
     def report(self, csv: Path | None, markdown: Path | None) -> None:
-        """Print the finished sweep's points, and write the files asked for."""
+        """Print the finished sweep's points, and write the files that are not None."""
         recorded = open_recorded(self._folder.folder)
         print_table(table(recorded))
         if csv:
@@ -156,7 +156,7 @@ def report(results: Results, pictures: Mapping[float, Path]) -> str:
 
 
 def table(results: Results) -> list[tuple[str, ...]]:
-    """The points for a terminal."""
+    """The sweep's points as rows of a table, with a header, for `print_table`."""
     shown = ("accuracy", "distance", "rejection_rate", "verifier_calls", "relative_latency")
     head = ("T", "method", "α", "texts", "accuracy (95 %)", "TV", "rejected", "calls/token", "latency")
     rows: list[tuple[str, ...]] = [head]

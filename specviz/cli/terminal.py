@@ -19,7 +19,7 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Drop pending output that standard output did not accept. Otherwise Python would try again at exit and print an error."""
+    """Drop pending output that standard output did not accept. Otherwise Python would write it again at exit and print an error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -33,7 +33,7 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 @contextmanager
 def interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that the job can end in order. The second Ctrl-C interrupts the job."""
+    """Yield an event that the first Ctrl-C sets, so that the job can shut down. The second Ctrl-C interrupts the job."""
     stop = threading.Event()
     before = signal.getsignal(signal.SIGINT)
 

@@ -1,1 +1,1 @@
-"""All uses of other libraries' private names, one module per library. Each says why it is needed and which versions have it."""
+"""All uses of other libraries' private names, one module per library. Each module says why it needs them and which versions have them."""

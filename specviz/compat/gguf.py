@@ -1,4 +1,4 @@
-"""Overrides a private method of gguf's `GGUFReader` (0.17 to 0.19), which takes seconds to make arrays of a tokenizer's tokens."""
+"""Overrides a private method of gguf's `GGUFReader` (0.17 to 0.19), which takes seconds to read the arrays of a tokenizer's tokens."""
 
 from __future__ import annotations
 

@@ -56,9 +56,9 @@ def lacks_endpoint(error: Exception, name: str) -> bool:
 
 
 def served_address(file: Path) -> str:
-    """Let gradio serve this file, but no other beside it. Returns its address relative to the page's.
+    """Let gradio serve this file, but no other beside it. Returns its address relative to the page.
 
-    A proxy may serve the page below any path, so no absolute address would do.
+    The address is relative because a proxy may serve the page below any path.
     """
     gr.set_static_paths([file])
     return f"{API_PREFIX.lstrip('/')}/file={quote(file.resolve().as_posix())}"
@@ -81,7 +81,7 @@ TOOLS_PATH = f"{API_PREFIX}/mcp"
 def is_tool_call(request: Any) -> bool:
     """Whether an event's request came over MCP.
 
-    Queued events come from gradio itself, marked by a header; other events are the assistant's own request.
+    For a queued event, gradio itself makes the request and marks it with a header; otherwise it is the assistant's own request.
     """
     if request is None:
         return False
@@ -95,7 +95,7 @@ def is_tool_call(request: Any) -> bool:
 def label_endpoint(event: Any, parameters: Sequence[tuple[str, str]], answer: str) -> None:
     """Label the parameters and the answer of a `gr.api` in "Use via API", where gradio would only number them.
 
-    `parameters` has the label and description of each.
+    `parameters` has a (label, description) for each input of the endpoint; `answer` is the label of its output.
     """
     blocks: Any = get_blocks_context()
     for key, (label, description) in zip(
@@ -140,7 +140,7 @@ class LastingBlocks(gr.Blocks):
         return "blocks"
 
     def queue(self, *args: Any, answers: Callable[[Any], Answers] = Answers, **options: Any) -> LastingBlocks:
-        """Gradio's queue and sessions, with the changes below; `answers` holds the queue's answers."""
+        """As `gr.Blocks.queue`, but sessions store no values and the queue polls less. `answers(queue)` holds its unread messages."""
         super().queue(*args, **options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue
@@ -154,10 +154,10 @@ class LastingBlocks(gr.Blocks):
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: Any, state: SessionState | None
     ) -> list[Any]:
-        """What an event's function returned, for the browser.
+        """As `gr.Blocks.postprocess_data`: what an event's function returned, as the browser gets it.
 
         In 6.31 an update of a `gr.HTML` without props, such as `gr.skip()`, removes all its props if the component is not yet
-        on the page.
+        on the page, so empty props are left out.
         """
         found = await super().postprocess_data(block_fn, predictions, state)
         for block in block_fn.outputs:
@@ -232,7 +232,7 @@ def serve_head(page: gr.Blocks, html: str) -> None:
 
 
 _heads: dict[int, str] = {}
-"""By the id of the app."""
+"""The `html` of `serve_head`, by the page's `app_id`."""
 _HEAD = "config.app_id | specviz_head"
 _SOCIAL = re.compile(r"<meta\s+(?:property=\"og:|name=\"twitter:)[^>]*>")
 _BASE = re.compile(r"<base [^>]*>")

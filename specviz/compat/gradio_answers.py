@@ -1,8 +1,8 @@
 """Bounds on the answers that wait to be fetched: their number, age and bytes.
 
 Gradio 6.31 stores the messages of an event until a client reads them, and lets a run without a reader go on to its end. Once 2000 more
-visitors have come, it ends the streams of the first. No option changes that. Here an event too many is refused instead, and a session
-is dropped only while nobody reads its messages: after a minute, or if they take too many bytes.
+visitors have come, it ends the streams of the first. No option changes that. Here an event beyond `MOST_EVENTS` is refused
+instead, and a session is dropped only while nobody reads its messages: after a minute, or if all unread messages take too many bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_EVENTS = 1500
 UNREAD_SECONDS = 60.0
 """Seconds without a reader after which a session's messages are dropped and its events end."""
 UNREAD_BYTES = 64_000_000
-"""Maximum bytes of unread messages. Beyond it, the session that has been unread for longest is dropped."""
+"""Maximum bytes of unread messages. Beyond this, the session that has been unread for longest is dropped."""
 FULL = "This server holds as many unread answers as it can: try again in a moment."
 FULL_FOR_ADDRESS = "Your network has {} calls under way or unread, as many as one address may have: read their answers first."
 _MESSAGE_BYTES = 1000
@@ -29,7 +29,7 @@ _MESSAGE_BYTES = 1000
 class Answers(dict[str, Any]):
     """The unread messages of each session.
 
-    Replaces a gradio queue's `pending_messages_per_session`: a `_Box` is stored for whatever gradio assigns there. All calls come
+    Replaces a gradio queue's `pending_messages_per_session`: a `_Box` is stored in place of whatever gradio assigns. All calls come
     from the server's event loop.
     """
 
@@ -39,7 +39,7 @@ class Answers(dict[str, Any]):
         most_of_address: int = MOST_EVENTS,
         address_of: Callable[[Any], str] = lambda client: "",
     ) -> None:
-        """Hold the messages of `queue`, of at most `most_of_address` events per address; `address_of` gives the address of a client."""
+        """Hold the messages of `queue` for at most `most_of_address` events per address; `address_of` returns the address of a client."""
         super().__init__()
         self._queue, self._most_of_address, self._address_of = queue, most_of_address, address_of
         self._push, queue.push = queue.push, self.push
@@ -62,7 +62,7 @@ class Answers(dict[str, Any]):
         return answer
 
     def __missing__(self, session: str) -> asyncio.Queue[Any]:
-        """A queue that is not stored: without one, gradio's would stop for everybody at a message for a session that has just ended."""
+        """A queue that is not stored. A message for a session that has just ended would otherwise stop gradio's queue for everybody."""
         return asyncio.Queue()
 
     def __setitem__(self, session: str, value: Any) -> None:
@@ -120,7 +120,7 @@ class _Box(asyncio.Queue[Any]):
         self.touch()
 
     async def get(self) -> Any:
-        """The next message. A stream waits here, at most ten seconds per call."""
+        """The next message; waits until there is one. Gradio cancels the call after ten seconds and calls again."""
         if self.empty():
             # Gradio sends no end for an event that was cancelled by another one's id, or whose stream its reader left.
             for event_id in filter(self._answers.is_over, self._answers.events(self._session)):

@@ -11,8 +11,8 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import httpx
 
 TransportError = httpx.TransportError
-"""Raised by a request if the network fails. The hub's client does not wrap it, and documents neither this nor its HTTP package
-(httpx since 1.0, httpx2 since 2.0), which `huggingface_hub.utils.httpx` is."""
+"""Raised by a request if the network fails. The hub's client does not wrap this error and does not document it. Nor does it document
+which HTTP package `huggingface_hub.utils.httpx` is: httpx since 1.0, httpx2 since 2.0."""
 
 
 def delete_abandoned(repository: str) -> None:

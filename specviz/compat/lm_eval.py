@@ -6,5 +6,5 @@ from typing import Any
 
 
 def first_filter(task: Any) -> Any:
-    """The first filter of a task. The public `Task.apply_filters` filters the task's own instances alone."""
+    """The first filter of a task. The public `Task.apply_filters` filters only the task's own instances."""
     return task._filters[0]

@@ -1,6 +1,6 @@
 """The private names of numba that SpecViz needs, as of 0.68.
 
-Compiled functions are cached under a hash of everything that they are made of, in files that only their owner can write: they are pickles.
+Compiled functions are cached under a hash of everything that they are made of, in files that only their owner can write (pickles).
 numba's own cache has three faults: it checks only one file's date, so it misses changes in other files or in the processor's features; it
 does not support functions made by functions; and before it reads a function it loads all of numba's compiler, for half a second or more.
 """
@@ -47,13 +47,13 @@ def target_name() -> str:
 
 
 def _target() -> str:
-    """What machine code depends on besides its source."""
+    """Text that identifies what machine code depends on besides its source: versions and the processor."""
     versions = numba.__version__, llvmlite.__version__, llvm.llvm_version_info
     return f"{versions} {target_name()} {sorted(target_features())}"
 
 
 def array_at(kind: Any) -> Any:
-    """numba function (address, size) -> the array of `size` numbers of a kind at an address. `carray` takes far longer to compile."""
+    """A numba function (address, size) that returns an array of `size` numbers of type `kind`. `carray` takes far longer to compile."""
 
     def view(_: Any, address: Any, size: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:
@@ -78,7 +78,7 @@ class CompiledFunction:
     """A function as machine code.
 
     Attributes:
-        address: of a C function that takes int64 arguments and returns an int64 or nothing; valid while this object lives.
+        address: address of a C function that takes int64 arguments and returns an int64 or nothing; valid while this object lives.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class CompiledFunction:
 def compiled_for_python(
     function: Callable[..., Any], signature: str, *, name: str, sources: str, **options: Any
 ) -> Any:
-    """`function`, compiled for calls from Python with one signature and numba's `options`; `name` and `sources` as for `CompiledFunction`."""
+    """`function`, compiled for calls from Python with one signature and numba's `options`. `name`, `sources`: see `CompiledFunction`."""
     compiled: Any = numba.njit(**options)(function)
     with _cached_as(compiled, name, sources):
         compiled.compile(signature)
@@ -111,10 +111,10 @@ def compiled_for_python(
 
 @contextmanager
 def _cached_as(compiled: Any, name: str, sources: str) -> Iterator[None]:
-    """Compiling `compiled` in this block reads or writes the cache, and numba numbers its functions from the cache key on.
+    """Within this context, compiling `compiled` reads or writes the cache, and numba's function numbers start at the cache key.
 
-    numba tells functions made by the same function apart by such numbers, which count from 1 in each process. If a process read
-    functions that two others had compiled, equal numbers would make it call one in place of the other.
+    By these numbers numba distinguishes functions that the same function made. It counts from 1 in each process, so functions that two
+    processes compiled could have equal numbers, and a process that read both would call one in place of the other.
     """
     key = sha256(f"{name} {sources} {_OWN_SOURCE} {_target()}".encode()).hexdigest()[:16]
     compiled._cache = _Cache(cache_directory() / "machine-code" / f"{name}-{key}.bin")
@@ -137,7 +137,7 @@ class _Cache(NullCache):
         self._path = path
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function, or None."""
+        """The compiled function; None if it is not cached or the file is damaged."""
         try:
             if (content := read_intact(self._path)) is None:
                 return None

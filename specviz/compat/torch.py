@@ -25,7 +25,7 @@ def pack_weight(weight: Tensor, rows: int) -> Tensor:
 
 
 def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """x [..., in] times a weight of `pack_weight`, plus bias: [..., out]."""
+    """x [..., in] times a weight from `pack_weight`, plus the bias: [..., out]."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
     return product
 

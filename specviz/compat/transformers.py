@@ -27,13 +27,13 @@ def attention_of(model: PreTrainedModel) -> str | None:
 
 
 def cache_argument(kind: type) -> str:
-    """The argument for the cache of a model class's `forward`: `cache` since transformers 5.24, `past_key_values` before."""
+    """Name of the argument of a model class's `forward` that takes the cache: "cache" since transformers 5.24, else "past_key_values"."""
     names = inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
     return "cache" if "cache" in names else "past_key_values"
 
 
 def is_stateful(kind: type) -> bool:
-    """Whether a model class keeps a state besides its cache, from which tokens cannot be taken back. No public name says so."""
+    """Whether a model class has a state besides keys and values, from which tokens cannot be removed. No public name says so."""
     return bool(getattr(kind, "_is_stateful", False))
 
 
@@ -53,8 +53,8 @@ def generate_arguments() -> dict[str, Any]:
     """Arguments of the innermost `generate` on the call stack, by name; empty if there is none.
 
     `generate` passes a `custom_generate` function neither `streamer`, `assistant_model`, `synced_gpus` nor
-    `assistant_tokenizer`, nor does it say whether it made the cache. So they are read from its frame, and from the frame of
-    its decorator, whose keyword arguments are still complete.
+    `assistant_tokenizer`, nor does it say whether it made the cache. So these are read from the frame of `generate`, and from
+    the frame of its decorator, which still has all keyword arguments.
     """
     # Imported here because it is modelling code. If there is a model, this is already imported.
     from transformers import GenerationMixin

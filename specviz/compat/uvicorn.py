@@ -1,6 +1,6 @@
 """Bounds on uvicorn's connections (0.38 to 0.54). Gradio starts uvicorn without options, and uvicorn has none for half-sent requests.
 
-uvicorn reads `Config.http_protocol_class` for each new connection. Of its two protocol classes these names are used: `connections`,
+uvicorn reads `Config.http_protocol_class` for each new connection. Of uvicorn's two protocol classes these names are used: `connections`,
 `transport` and `cycle`, the request that is being answered or was answered last.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 REQUEST_SECONDS = 10.0
-"""Seconds in which the head of a request must arrive. A connection without one is closed after at most twice this time."""
+"""Seconds in which the head of a request must arrive. A connection that sends none is closed after at most twice this time."""
 STALLED_SECONDS = 60.0
 """Seconds after which a client that does not read its answer is disconnected. Until then the answer takes memory."""
 _SENTENCE = b'{"detail":"This server has as many connections as it can: try again in a moment."}'

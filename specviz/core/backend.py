@@ -23,12 +23,12 @@ _BLOCK = 512
 
 
 class Backend:
-    """Passes over rows of a vocabulary, [..., V] each, in torch."""
+    """The operations in torch. Each works on rows of V values, one for each token of the vocabulary."""
 
     def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
-        """Probabilities of logits at a temperature, a number or [...]; one-hot at the first argmax where that is 0.
+        """Probabilities of `logits` [..., V] at `temperature`, a number or [...]; one-hot at the first argmax where the temperature is 0.
 
-        A backend may write the result to `out` [..., V] and return that.
+        A backend may write the result to `out` [..., V] and return `out`.
         """
         if isinstance(temperature, Tensor):
             temperature = temperature.to(logits.dtype).unsqueeze(-1)
@@ -55,33 +55,33 @@ class Backend:
         return found.clamp_max(weights.shape[-1] - 1)
 
     def draw_residual(self, weights: Tensor, q: Tensor, uniform: Tensor) -> Tensor:
-        """As `draw`, from max(0, weights - q), or from `weights` where that has no mass, which only rounding can cause."""
+        """As `draw`, from the residual max(0, weights - q); from `weights` where the residual is 0, which only rounding can cause."""
         residual = (weights - q).clamp_min_(0)
         return self.draw(residual + weights * (total(residual) <= 0), uniform)
 
     def leading(self, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` largest positive values of each row, descending, and their tokens: [..., count] each.
+        """The `count` largest values of each row, descending, and their tokens: [..., count] each.
 
-        If fewer are positive, the rest are 0, with arbitrary tokens.
+        `values` [..., V] must not be negative. The tokens of zeros are arbitrary.
         """
         top = values.topk(count, dim=-1)
         return top.values, top.indices
 
     def mass_below(self, score: Tensor, threshold: Tensor, weights: Tensor) -> Tensor:
-        """The weight of tokens whose score is below a threshold [..., 1]: [..., 1]; exactly 0 where no token is."""
+        """Total weight [..., 1] of the tokens whose score is below `threshold` [..., 1]; exactly 0 where there are no such tokens."""
         return total(indicator(torch.lt, score, threshold) * weights)
 
     def excess(self, left: Tensor, right: Tensor) -> Tensor:
-        """The sum of max(0, left - right): [..., 1]."""
+        """Sum [..., 1] of max(0, left - right) over the vocabulary."""
         return total((left - right).clamp_min_(0))
 
 
 TORCH = Backend()
-"""The definition, which serves every device and precision."""
+"""The torch backend, which serves every device and precision."""
 
 
 def mixture(q: Tensor, p: Tensor, score: Tensor, threshold: Tensor, share: Tensor) -> Tensor:
-    """q · 1[score ≥ threshold] + share · p: [..., V], or [..., m] for some tokens."""
+    """q · 1[score ≥ threshold] + share · p for all tokens [..., V], or for some [..., m]."""
     return (indicator(torch.ge, score, threshold) * q).add_(p * share)
 
 
@@ -94,19 +94,19 @@ def total(values: Tensor) -> Tensor:
 
 
 def indicator(comparison: Callable[..., Tensor], left: Tensor, right: Tensor) -> Tensor:
-    """1 where the comparison holds, else 0, in the dtype of `left`: several times faster to multiply by than booleans."""
+    """1 where the comparison holds, else 0, in the dtype of `left`. Multiplying by booleans is several times slower."""
     return comparison(left, right, out=left.new_empty(0))
 
 
 def _one_hot_argmax(logits: Tensor) -> Tensor:
-    """NaN everywhere if a logit is NaN or +inf, as softmax has it."""
+    """One-hot at the first argmax of each row; NaN in the whole row if one of its logits is NaN or +inf, as in softmax."""
     most = logits.max(-1, keepdim=True)
     one_hot = torch.zeros_like(logits).scatter_(-1, most.indices, 1.0)
     return one_hot.masked_fill_(~(most.values < torch.inf), torch.nan)
 
 
 def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:
-    """Index [..., 1] of the first of `cumulative` [..., n] that exceeds `threshold` [..., 1]."""
+    """Index [..., 1] of the first value in `cumulative` [..., n] that exceeds `threshold` [..., 1]; n where none does."""
     whole = cumulative[..., -1:]
     # Rounding must not raise the threshold to the total, which no cumulative weight exceeds.
     threshold = torch.minimum(threshold, torch.nextafter(whole, torch.zeros_like(whole)))
@@ -114,7 +114,7 @@ def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:
 
 
 def draw_in_two_steps(weights: Tensor, uniform: Tensor) -> Tensor:
-    """`Backend.draw` that finds the block of the token first: a GPU sums blocks in parallel, but a whole row serially."""
+    """`Backend.draw` that first finds the block that holds the token. A GPU sums blocks in parallel, but a whole row serially."""
     size = weights.shape[-1]
     blocks = torch.constant_pad_nd(weights, (0, -size % _BLOCK)).unflatten(-1, (-1, _BLOCK))
     sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
@@ -132,7 +132,7 @@ def draw_in_two_steps(weights: Tensor, uniform: Tensor) -> Tensor:
 
 @cache
 def compiled_backend() -> Backend | None:
-    """The compiled backend; None where numba is missing, broken or disabled, with a warning. The first call compiles or loads the loops."""
+    """The compiled backend; None and a log warning if numba is missing, broken or disabled. The first call compiles or loads the loops."""
     try:
         from specviz.core import loops
     except Exception as error:
@@ -149,13 +149,13 @@ def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
 
 
 class CompiledBackend(Backend):
-    """`Backend` for float32 on a CPU, equal up to rounding: sums are in float64, those of softmax first in float32 lanes.
+    """`Backend` for float32 on a CPU, equal to `TORCH` up to rounding: sums are in float64, in softmax first in float32 lanes.
 
-    TypeError where tensors are not float32 or not on a CPU.
+    Its methods raise TypeError if a tensor is not float32 or not on a CPU.
     """
 
     def __init__(self, loops: Any) -> None:
-        """`loops` is the module of that name."""
+        """`loops` is the module `specviz.core.loops`."""
         self._loops = loops
 
     def softmax(self, logits: Tensor, temperature: float | Tensor, out: Tensor | None = None) -> Tensor:
@@ -207,7 +207,7 @@ def _rows(values: Tensor) -> np.ndarray:
 
 
 def _numbers(setting: float | Tensor, lead: tuple[int, ...]) -> np.ndarray:
-    """A number, or a tensor that broadcasts to [*lead], as one number per row: float64 [n]."""
+    """A setting (a number, or a tensor that broadcasts to the shape `lead`) as one number per row: float64 [n]."""
     each = np.empty(lead)
     each[...] = setting.numpy() if isinstance(setting, Tensor) else setting
     return each.reshape(-1)

@@ -1,6 +1,6 @@
-"""Block verification: how many tokens of a drafted block it would have kept (Sun et al., ICLR 2025, arXiv 2403.10444, algorithm 2).
+"""Block verification (Sun et al., ICLR 2025, arXiv 2403.10444, algorithm 2): how many tokens of a drafted block it would keep.
 
-It needs the whole block before it decides, so a text would depend on the draft length; SpecViz shows it only as a what-if of lossless
+It needs the whole block before it decides, so a text would depend on the draft length. SpecViz shows it only as a what-if of lossless
 decoding. Pure functions on tensors; knows no model and no round.
 """
 
@@ -13,7 +13,7 @@ from specviz.core.sampling import at
 
 
 def kept(q: Tensor, p: Tensor, tokens: Tensor, uniforms: Tensor) -> Tensor:
-    """The number [...] of draft tokens that are kept: the longest prefix whose uniform is below its acceptance probability.
+    """The number [...] of draft tokens that are kept: the length of the longest prefix whose uniform is below its acceptance probability.
 
     Args:
         q, p: both models' distributions along the block, [..., K, V].
@@ -35,12 +35,12 @@ def acceptance(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
 
 
 def residuals(weights: Tensor, q: Tensor, p: Tensor) -> Tensor:
-    """Residuals [..., K, V], not normalised, from the prefixes' weights: the next token is drawn from the i-th if exactly i are kept."""
+    """Residuals [..., K, V], not normalised, given `prefix_weights`. If exactly i tokens are kept, the next is drawn from residual i."""
     return (weights[..., :-1, None] * p).sub_(q).clamp_min_(0)
 
 
 def prefix_weights(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
-    """The paper's p of each prefix of the block, [..., K + 1]: 1, then at each token the last one times p/q, at most 1."""
+    """The paper's p of each prefix of the block, [..., K + 1]: first 1, then the previous value times the token's p/q, at most 1."""
     ratios = (at(p, tokens) / at(q, tokens)).unbind(-1)
     found = [torch.ones_like(ratios[0])]
     for ratio in ratios:

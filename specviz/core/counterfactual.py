@@ -1,8 +1,8 @@
-"""Counterfactuals: what the other methods, or another lenience, would have decided about the same draft tokens and coins.
+"""Counterfactuals: what the other methods, or another lenience, would have decided about the same draft tokens and coins (uniforms).
 
 Two halves. `readings` runs on the device: it takes from the distributions the few numbers per position that rules read. `what_if` runs
 on the host: it computes acceptance probabilities and critical leniences from one position's numbers. At a critical lenience the
-verdict (coin < acceptance) changes, and stays changed until the next one. Knows no model, no trace and no page.
+verdict (coin < acceptance) changes, and it stays changed until the next critical lenience. Knows no model, no trace and no page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Q, _P = ("(v)", "q", 0), ("(v)", "p", 0)
 
 @lru_cache
 def alternatives(own: Method) -> list[Method]:
-    """The methods that a run is compared with: the paper's nine, and its own. None where they cannot be computed."""
+    """The methods with which a run of the method `own` is compared: the paper's nine, and `own`. Empty unless `own.is_compared`."""
     if not own.is_compared:
         return []
     nine = [METHODS[name] for name in PAPER]
@@ -37,7 +37,7 @@ def alternatives(own: Method) -> list[Method]:
 
 
 def leniences(own: Method, lenience: float) -> dict[str, float]:
-    """The lenience at which each alternative is evaluated: its default, or the run's for the run's own method."""
+    """The lenience at which each alternative is evaluated, by name: `lenience` for `own`, and its default for every other method."""
     return {
         other.name: lenience if other.name == own.name else other.default_lenience
         for other in alternatives(own)
@@ -46,9 +46,9 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
 
 @lru_cache(512)
 def critical_lenience(method: Method) -> Bound | None:
-    """(readings, score or coin) -> the smallest lenience at which that score passes the test, or that coin is below the ratio.
+    """(readings, score or coin) -> the smallest lenience at which the score passes the method's test, or the coin is below its ratio.
 
-    None without a tree, or where it cannot be solved for the lenience.
+    None if the method has neither as an expression, or the expression cannot be solved for the lenience.
     """
     if method.ratio:
         return solve_ratio(method.trees["ratio"], method.lenience_range)
@@ -59,7 +59,7 @@ def critical_lenience(method: Method) -> Bound | None:
 
 
 def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
-    """For each key of `what_if`, its numbers [...] at positions with draft tokens [...] and `coins` [...]."""
+    """The values [n] that `what_if` reads, by key, at positions [n] with the draft tokens `tokens` [n] and their `coins` [n]."""
     b = own.distributions
     found: dict[Any, Tensor] = {key: b.reading(key, tokens) for key in _keys(own.method)}
     least = torch.finfo(torch.float64).tiny
@@ -85,10 +85,10 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
 
 
 def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tensor:
-    """The smallest score [n] above `own` [n] such that the mass of q on all scores up to it exceeds `share` [n], float64.
+    """The smallest score [n], float64, above `own` [n] such that the mass of q on this score and all lower ones exceeds `share` [n].
 
-    −inf where the mass on scores up to `own` already exceeds `share`, inf where all of q does not exceed it. `scores` names the
-    distribution of `b`, [n, V].
+    −inf where the mass on scores up to `own` already exceeds `share`; inf where the whole mass of q does not. `own` has the draft
+    tokens' scores. `scores` names the distribution of `b`, [n, V], whose probabilities are the scores.
     """
     score, weights = getattr(b, scores), b.q
     least = torch.nextafter(own, torch.full_like(own, math.inf))
@@ -106,7 +106,7 @@ def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tens
 
 @lru_cache
 def _keys(own: Method) -> list[Any]:
-    """The keys of what the trees of a method's alternatives read."""
+    """The keys of all values that the trees of a method's alternatives read."""
     solved = (method for method in alternatives(own) if critical_lenience(method))
     trees = (tree for method in solved for tree in method.trees.values())
     leaves = (node for tree in trees for node in tree.walk() if not node.parts)
@@ -114,7 +114,7 @@ def _keys(own: Method) -> list[Any]:
 
 
 def _token_score(method: Method) -> Any:
-    """The key of the score by which a method judges each token; None if it judges none, or its test is no single comparison."""
+    """The key of the score in a test that judges each token; None if the method has no such test, or the test is no single comparison."""
     score = method.trees.get("score")
     return score.key if score is not None and score.name == "(v)" else None
 
@@ -128,7 +128,7 @@ def what_if(
     """What the `alternatives` of a method would have decided about a draft token, given its coin and the method's own `acceptance`.
 
     Returns:
-        Acceptance probability under each, and its critical leniences: ascending, at most two; None where they are unknown.
+        Two lists over the alternatives: acceptance probabilities; critical leniences, ascending, at most two, None where they are unknown.
     """
     others = alternatives(own)
     found = [acceptance if method is own else _acceptance(method, read) for method in others]
@@ -154,7 +154,7 @@ def _at_default(method: Method, tree: str) -> Callable[[Readings], float]:
 
 
 def _flips(method: Method, read: Readings, coin: float) -> list[float] | None:
-    """The leniences at which a verdict changes; None where they are unknown.
+    """The leniences at which the verdict on the draft token changes; None where they are unknown.
 
     Every verdict has one shape: accepted below the lenience `until`, rejected from `until` to `since`, accepted from `since` on.
     Either may lie outside the method's range. If `until` is not below `since`, nothing changes.
@@ -180,10 +180,10 @@ def _flips(method: Method, read: Readings, coin: float) -> list[float] | None:
 
 
 def same_residual(method: Method, read: Readings, lenience: float) -> list[float] | None:
-    """The lenience range in which a rejection draws the same replacement; None where lenience does not matter.
+    """The lenience range in which a rejection draws the same replacement; None if the replacement does not depend on the lenience.
 
-    A token rule draws the same one as long as it trusts the same set of tokens. Where that range is unknown, or the share of p
-    depends on the lenience, both ends are the run's lenience.
+    A token rule draws the same replacement as long as it trusts the same set of tokens. If this range is unknown, or the method
+    has a `share`, both ends are the run's `lenience`.
     """
     judges_tokens = "trusted" in read
     if not method.has_lenience or not (judges_tokens or method.share):

@@ -1,7 +1,7 @@
-"""Both models' distributions at the same positions, and the numbers that rules read off them; each computed once and on demand.
+"""Both models' distributions at the same positions, and the numbers that rules read from them. Each is computed once, on demand.
 
-q and p are the drafter's and the verifier's distributions at the request's temperature, truncated; q1 and p1 the same logits at
-temperature 1. Knows no rule and no method.
+q and p are the drafter's and the verifier's distributions at the request's temperature, truncated; q1 and p1 are those of the same
+logits at temperature 1, not truncated. Knows no rule and no method.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from specviz.core.backend import TORCH, Backend, total
 from specviz.core.sampling import GREEDY, Number, SamplingParameters, at, distribution
 
 Positions = tuple[Tensor, ...]
-"""Some positions [n]: their index in each leading dimension."""
+"""n positions: for each leading dimension, a tensor [n] of indices."""
 
 
 class Distributions:
-    """q, p, q1, p1, each [..., V], and what rules ask about them, each [..., 1]."""
+    """q, p, q1, p1, [..., V] each, and the quantities that rules read from them, [..., 1] each."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Distributions:
         return logits if logits is None or self._where is None else rows_at(logits, self._where)
 
     def select(self, where: Positions) -> Distributions:
-        """These distributions at some positions only, [n, V]; q1 and p1 are computed there on demand, unless they are known already."""
+        """The distributions at the positions `where` only, [n, V]. q1 and p1, unless known, are computed on demand, at these positions."""
         known = {name for name, each in self._logits.items() if each is not None} | self.__dict__.keys()
         found = Distributions(
             self._read_logits("q"),
@@ -87,12 +87,12 @@ class Distributions:
         return found
 
     def reading(self, key: tuple[str, str, int], tokens: Tensor) -> Tensor:
-        """The value [...] that a `Node.key` stands for at each position, where the draft tokens are `tokens` [...]."""
+        """The value [...] of the quantity with this `Node.key` at each position; `tokens` [...] are the draft tokens."""
         name, of, count = key
         return at(getattr(self, of), tokens) if name == "(v)" else self.quantity(name, of, count).squeeze(-1)
 
     def quantity(self, name: str, of: str = "", count: int = 0) -> Tensor:
-        """A number of each position [..., 1]: "max", "H" (entropy, in nats) or "top" (the `count`-th largest probability) of a
+        """One number per position, [..., 1]: "max", "H" (entropy, in nats) or "top" (the `count`-th largest probability) of a
         distribution; "TV" of q and p, "JS" of q1 and p1.
         """
         key = (name, of.rstrip("1") if self._plain else of, count)
@@ -114,7 +114,7 @@ class Distributions:
 
 
 def rows_at(values: Tensor, where: Positions) -> Tensor:
-    """Rows [n, V] of `values` [..., V] at some positions: a view if they are consecutive ones of one sequence on a CPU.
+    """Rows [n, V] of `values` [..., V] at some positions: on a CPU a view, if they are consecutive positions of one sequence.
 
     On a CPU, copying whole rows takes a third of the time of torch's indexing.
     """

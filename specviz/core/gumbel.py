@@ -1,10 +1,10 @@
 """Drafter-invariant coupling: both models draw with the same noise at a position (Daliri, Musco, Suresh, arXiv 2408.07978).
 
-A draw from weights w is the token with the least E/w, where the E are independent exponentials, which is the Gumbel-max trick.
+A draw from weights w is the token with the least E/w, where the E are independent exponentials (the Gumbel-max trick).
 The verifier's draw depends on the noise and p alone, so the text does not depend on the drafter.
 
-With r = q/p, h(u) = Σ max(q, u·p) and F(u) = ∫ du/h² from 0 to u, the joint law of the two draws is exact: the verifier draws the
-drafter's own token v with probability 1/h(r(v)), and w instead of v with probability q(v)·p(w)·max(0, F(r(v)) − F(r(w))).
+Both draws have an exact joint distribution. Let r = q/p, h(u) = Σ max(q, u·p), and F(u) the integral of 1/h² from 0 to u. If the drafter
+draws v, the verifier also draws v with probability 1/h(r(v)). They draw v and w ≠ v with probability q(v)·p(w)·max(0, F(r(v)) − F(r(w))).
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _TINY = torch.finfo(torch.float64).tiny
 
 
 def noise(uniforms: np.ndarray, size: int) -> np.ndarray:
-    """Exponentials [..., size] of positions, each from its own uniform [...] alone; float64, above 0."""
+    """Exponentials [..., size], float64, above 0. Those of a position depend only on the position's uniform in `uniforms` [...]."""
     rows = [np.random.Generator(np.random.PCG64(int(each * 2**53))) for each in uniforms.flat]
     drawn = np.array([row.standard_exponential(size) for row in rows])
     return np.maximum(drawn, _TINY).reshape(*uniforms.shape, size)
 
 
 def draw(weights: Tensor, exponentials: Tensor) -> Tensor:
-    """The tokens [...] that weights [..., V] draw with the noise [..., V] of their positions."""
+    """Tokens [...] drawn from `weights` [..., V] with each position's noise, `exponentials` [..., V]: argmax of weight / exponential."""
     return (weights.double() / exponentials).argmax(-1)
 
 
 class Coupling:
-    """The joint law of the draws from q and from p [..., V]."""
+    """Joint distribution of a draw from q [..., V] and a draw from p [..., V] with the same noise."""
 
     def __init__(self, q: Tensor, p: Tensor) -> None:
         self._q, self._p = q.double(), p.double()
         self._ratio = torch.where(self._p > 0, self._q / self._p.clamp_min(_TINY), torch.inf)
 
     def acceptance(self, tokens: Tensor) -> Tensor:
-        """The probability [...] that p draws what q has drawn, `tokens` [...]."""
+        """Probability [...] that the draw from p is `tokens` [...], given that the draw from q is `tokens`."""
         ratio = at(self._ratio, tokens)
         h = torch.maximum(self._q, self._p * ratio.unsqueeze(-1)).sum(-1)
         return torch.where(ratio.isinf(), 0.0, 1 / h)
 
     def instead(self, rejected: Tensor) -> Tensor:
-        """Weights [..., V] of what p draws where q has drawn `rejected` [...] and p something else."""
+        """Weights [..., V], not normalised, of the draw from p, given that q drew `rejected` [...] and p drew another token."""
         ratio, order = self._ratio.sort(-1)
         p, q = self._p.gather(-1, order), self._q.gather(-1, order)
         above = torch.nn.functional.pad(q.flip(-1).cumsum(-1).flip(-1)[..., 1:], (0, 1))
@@ -59,16 +59,16 @@ class Coupling:
         return self._p * (at(integral, rejected).unsqueeze(-1) - integral).clamp_min(0)
 
     def uniforms(self, tokens: Tensor, exponentials: Tensor) -> Tensor:
-        """Uniforms [...] below `acceptance` of `tokens` [...], which q drew with this noise, exactly where p draws them too.
+        """Uniforms [...] that are below `acceptance` exactly where `tokens` [...], drawn from q with this noise, are also the draws from p.
 
-        Given that q draws v, E(v)/q(v) is exponential, and the others' E exceed what q requires by exponentials that do not depend on
-        it. Each lets p draw v up to some E(v); the least of these bounds, times the sum of the rates, is exponential too. The uniform is 0
-        where the acceptance probability is 1.
+        If q draws v, x = E(v)/q(v) is exponential. The E of each other token exceeds the least value with which q still draws v; the
+        excess is an independent exponential. Each excess sets an upper bound on E(v) for p to draw v; the least bound times the sum
+        of the rates, y, is exponential too. The uniform is x/(x + y), or 0 where the acceptance probability is 1.
         """
         own = at(exponentials, tokens).unsqueeze(-1)
         q, p = (at(each, tokens).unsqueeze(-1) for each in (self._q, self._p))
-        rate = (self._p - self._q * p / q).clamp_min(0)  # times p(v), which may be 0
-        rate = rate.scatter(-1, tokens.unsqueeze(-1), 0.0)  # rounding would make it a little more
+        rate = (self._p - self._q * p / q).clamp_min(0)  # multiplied by p(v), since p(v) may be 0
+        rate = rate.scatter(-1, tokens.unsqueeze(-1), 0.0)  # rounding may leave it slightly above 0
         excess = (exponentials - own * self._q / q).clamp_min(0)
         bound = torch.where(rate > 0, excess / rate, torch.inf).amin(-1)
         total, first = rate.sum(-1), (own / q).squeeze(-1)

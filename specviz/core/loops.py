@@ -1,8 +1,8 @@
 """Compiled loops over a vocabulary: softmax, draws, sums, the largest values of float32 rows. They know no method.
 
-Importing this module compiles them, or reads them from the cache. `backend` is the only caller from Python; drafting calls `sample`
-and `spread` from compiled code, with addresses. Sums are taken in float64, those of softmax first in BLOCK float32 lanes. Their order
-depends only on the row's length, so that a row gets the same bits whatever is computed beside it (laws 2 and 3).
+Importing this module compiles them, or reads them from the cache. `backend` is the only caller from Python; fused drafting calls
+`sample` and `spread` from compiled code, with addresses. Sums are taken in float64, in softmax first in BLOCK float32 lanes. The order of
+summation depends only on the row's length, so a row gets the same bits whatever is computed beside it (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUND = _f4(12582912.0)
 _EXP = tuple(map(_f4, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665795e-2, 1.6666665e-1, 5.0000001e-1)))
 """Coefficients of (exp(x) - 1 - x) / x² around 0, from the highest (Cephes)."""
 _LEAST = _f4(-88.0)
-"""Lower bound of x: there, the exponent bits of the power of 2 are 0, so exp is 0. It is 0 from about -87.7 down, where normal numbers end."""
+"""Lower bound of x: there, the exponent bits of the power of 2 are 0, so exp is 0. exp is 0 below about -87.7, where normal numbers end."""
 _ZERO, _ONE = _f4(0), _f4(1)
 
 
@@ -50,7 +50,7 @@ _helper = njit(**_INNER)
 
 
 _row, _tokens = array_at(types.float32), array_at(types.int64)
-"""(address, size) -> an array of the numbers there, without a copy."""
+"""(address, size) -> the array of `size` numbers at the address, without a copy."""
 
 
 @_helper
@@ -99,7 +99,7 @@ def _block_sum(block: Array, lanes: Array) -> float:
 # Fused multiply-adds are more exact, and round alike in every lane.
 @njit(**_INNER, fastmath={"contract"})
 def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
-    """exp((x - top) · scale), for x up to `top`."""
+    """Writes exp((x - top) · scale) for each x of `row`; no x may exceed `top`."""
     for i in range(row.size):
         x = (row[i] - top) * scale
         bounded = _LEAST if x < _LEAST else x  # keeps NaN
@@ -119,7 +119,7 @@ def _exponentials(row: Array, top: Any, scale: Any, out: Array) -> None:
 
 @_helper
 def _first(row: Array, top: Any) -> int:
-    """Index of the first value that is `top`, the largest, or NaN. Without NaN, this is torch's argmax."""
+    """Index of the first value that equals `top`, the largest value, or is NaN. Without NaN, this is torch's argmax."""
     for start in range(0, row.size, BLOCK):
         block = row[start : start + BLOCK]
         found = _i4(0)
@@ -134,7 +134,7 @@ def _first(row: Array, top: Any) -> int:
 
 @_helper
 def _one_hot(row: Array, top: Any, out: Array) -> int:
-    """Writes 1 at the first value that is `top`, the largest, and 0 elsewhere; NaN everywhere if one is NaN or +inf. Returns the index."""
+    """Writes 1 at the first value that equals `top`, the largest, else 0; NaN everywhere if a value is NaN or +inf. Returns the index."""
     unfit = _i4(not top < np.inf)
     for j in range(row.size):
         unfit |= _i4(row[j] != row[j])
@@ -147,7 +147,7 @@ def _one_hot(row: Array, top: Any, out: Array) -> int:
 
 @_helper
 def _weigh(row: Array, top: Any, temperature: float, lanes: Array, out: Array) -> Any:
-    """Writes exp((x - top) / temperature) for x up to `top`; returns the factor that makes them probabilities. `lanes` [BLOCK] is overwritten."""
+    """Writes exp((x - top) / temperature) for each x; returns the factor that normalises the results. `lanes` [BLOCK] is overwritten."""
     scale = _f4(1 / temperature)
     _fill(lanes, _ZERO)
     for start in range(0, row.size, BLOCK):
@@ -186,7 +186,7 @@ def _spread(logits: int, known: int, count: int, found: Array) -> None:
 
 @_compile("void(i8, i8, i8, i8, i8)")
 def spread(logits: int, known: int, count: int, out: int, size: int) -> None:
-    """Expands a row of logits to all `size` tokens, with -inf for those that are not known. Arguments as for `sample`."""
+    """Expands a row of logits to all `size` tokens, with -inf for tokens that are not in `known`. Arguments as for `sample`."""
     _spread(logits, known, count, _row(out, size))
 
 
@@ -233,7 +233,7 @@ def sample(
     """`softmax` of a row of logits into `out`, and a `draw` from it; returns the token, and its `sampling.confidence` if `confident`.
 
     `logits`, `known` and `out` are addresses. `known` holds the `count` tokens that have logits, ascending int64; if `count` is 0, all
-    `size` tokens have one.
+    `size` tokens have logits.
     """
     lanes, halves, blocks = np.empty(BLOCK, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
     row, found = _row(logits, size), _row(out, size)
@@ -266,7 +266,7 @@ def draw(weights: Array, uniform: Array, tokens: Array) -> None:
 
 @_compile("void(f4[:,::1], f4[:,::1], f8[::1], i8[::1])")
 def draw_residual(weights: Array, q: Array, uniform: Array, tokens: Array) -> None:
-    """As `draw`, from max(0, weights - q) [n, V], or from `weights` where that has no mass."""
+    """As `draw`, from the residual max(0, weights - q) [n, V], or from `weights` where the residual has no mass."""
     size = weights.shape[1]
     residual, lanes, blocks = np.empty(size, _f4), np.empty(BLOCK // 2), np.empty(-(-size // BLOCK))
     for i in range(len(weights)):
@@ -294,7 +294,7 @@ def total(values: Array, out: Array) -> None:
 
 @_compile("void(f4[:,::1], f8[::1], f4[:,::1], f4[::1])")
 def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> None:
-    """The weight [n] of tokens whose score [n, V] is below a threshold [n]."""
+    """Total weight [n] of the tokens whose score in `scores` [n, V] is below the row's threshold."""
     part, lanes = np.empty(BLOCK, _f4), np.empty(BLOCK // 2)
     for i in range(len(weights)):
         threshold, found = _f4(thresholds[i]), 0.0
@@ -308,7 +308,7 @@ def mass_below(scores: Array, thresholds: Array, weights: Array, out: Array) -> 
 
 @_compile("void(f4[:,::1], f4[:,::1], i8[:,::1])")
 def leading(values: Array, most: Array, tokens: Array) -> None:
-    """The k largest positive values [n, k] of `values` [n, V] and their tokens, descending, equal ones by token; 0 where there are fewer than k."""
+    """Writes the k largest positive values of each row, [n, k], and their tokens: descending, ties by token id, 0 if there are fewer."""
     last = most.shape[1] - 1
     for i in range(len(values)):
         row = values[i]

@@ -1,7 +1,7 @@
 """A method: its rule as an expression, and its name, formula and explanation.
 
-Knows no registry: the rows are in `methods`. Knows no tensor either: reading names, ranges and formulas, as the page does at its
-start, does not import torch, which takes seconds. `target` applies methods, `counterfactual` solves them for the lenience.
+Knows no registry: the methods are listed in `methods`. Knows no tensor either: the page reads names, ranges and formulas at its start,
+and importing torch would take seconds. `target` applies methods, `counterfactual` solves them for the lenience.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ OWN = "Your own"
 class Method:
     """One method of the registry.
 
-    Unless it runs one model alone, it has one of these, mostly written in the language of `core.expression`:
+    Unless it runs one model alone, it decides in one of these ways, mostly written in the language of `core.expression`:
 
     - `expression`, a deferral test: it determines pi, and pi determines acceptance and residual. `function` is such a test in
       Python, for what the language cannot express: (`Distributions`, lenience) -> score, threshold; trust where score >= threshold.
     - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
       depend on the rejected token, and is 1 by default.
-    - `matches`: the token written is always the verifier's own draw, and v is accepted if it is that token. If the models draw
-      independently, the ratio is p(v) and the residual p without v; if it `shares_noise`, they use the same noise (`core.gumbel`).
+    - `matches`: the emitted token is always the verifier's own draw, and v is accepted if it equals this draw. If the models draw
+      independently, `ratio` is p(v) and the residual p without v. With `shares_noise`, both draw with the same noise (`core.gumbel`).
 
     Attributes:
         title: short, for tables and figures; by default the label up to its colon, or else the name.
         label: what it does, for lists to choose from; by default the title.
         group: the heading it is listed under.
         formula: as shown; by default the expression or the ratio, typeset.
-        offered_range: the leniences that a slider offers, from the strict end to the drafter's. Methods with no lenience offer equal ends.
+        offered_range: the leniences that a slider offers, from the strictest to the most lenient; equal ends for a method without lenience.
         lenience_range: the valid leniences; by default those offered.
         source: where it is published, and which systems serve it.
         truncates: whether min-p truncates both models' distributions, at 1 − lenience.
@@ -85,7 +85,7 @@ class Method:
 
     @cached_property
     def trees(self) -> dict[str, Node]:
-        """The trees by name: "test" and, if it is a single comparison, its "score" and "threshold"; "ratio" and "share"."""
+        """The trees that the method has, by name: "test" and, if `compared` splits the test, "score" and "threshold"; "ratio"; "share"."""
         texts = {"ratio": self.ratio, "share": self.share}
         found = {name: parse_number(text) for name, text in texts.items() if text}
         if self.expression:
@@ -95,27 +95,27 @@ class Method:
 
     @property
     def score_label(self) -> str | None:
-        """The greater side of the test, or all of it if it is no single comparison; None without a test."""
+        """The greater side of the test, typeset, or the whole test if it is no single comparison; None without a test."""
         shown = self.trees.get("score", self.trees.get("test"))
         return typeset(shown) if shown else None
 
     @property
     def threshold_label(self) -> str | None:
-        """The lesser side of the test; None unless it is a single comparison."""
+        """The lesser side of the test, typeset; None unless the test is a single comparison."""
         return typeset(self.trees["threshold"]) if "threshold" in self.trees else None
 
     @property
     def has_rule(self) -> bool:
-        """Whether it has a rule by which it trusts the drafter. Speculative decoding, with which others are compared, counts as having none."""
+        """Whether it trusts the drafter by a rule. False for the baselines, for speculative decoding, and unless `is_compared`."""
         return self.drafts and self.verifies and self.is_compared and self.name != LOSSLESS
 
     @property
     def is_compared(self) -> bool:
-        """Whether other methods can be computed from its q, p and coins: not if its coins or distributions are others than theirs."""
+        """Whether its q, p and coins are also those of other methods, so that the decisions of other methods can be computed from them."""
         return not (self.matches or self.truncates or self.greedy_drafts)
 
     def sampling(self, asked: SamplingParameters, lenience: Number) -> SamplingParameters:
-        """The sampling parameters of both models' distributions, where these are `asked` for."""
+        """The sampling parameters of both models' distributions, if the request asks for `asked`."""
         return asked.with_min_p(1 - lenience) if self.truncates else asked
 
     @property
@@ -124,7 +124,7 @@ class Method:
         return self.offered_range[0] < self.offered_range[1]
 
     def check_lenience(self, lenience: float) -> float:
-        """Return `lenience` as a float, 0 for a method with none; raise RequestError if it is not a valid number."""
+        """Return `lenience` as a float, 0 for a method without lenience; raise RequestError if it is not a valid number."""
         low, high = self.lenience_range
         if isinstance(lenience, int | float):
             if not self.has_lenience and lenience == lenience:  # all but NaN

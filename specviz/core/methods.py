@@ -5,9 +5,9 @@ A rule is one line of the language of `core.expression`. The paper's tests read 
 pi mixes q and p; a is the lenience (the paper's alpha). `METHODS` is the one registry: engine, page, shell, API, sweep and docs read names,
 rules, formulas, sentences and ranges from it, and the playground computes from the same lines.
 
-docs/methods.md says against which code each rule published since the paper was checked. Deferral tests among them are decoded losslessly
-towards the distribution that they define: texts are distributed as under the published rule, and at least as many draft tokens are
-accepted. The others accept and resample as published, and emit the distribution that results.
+docs/methods.md names the code against which each rule published since the paper was checked. Of these, rules that are deferral tests
+are decoded losslessly towards the distribution that the test defines: texts are distributed as under the published rule, and at least as
+many draft tokens are accepted. The other rules accept and resample as published, and emit the distribution that results.
 """
 
 from __future__ import annotations
@@ -256,21 +256,21 @@ _ROWS: dict[str, tuple[Method, ...]] = {
         ),
     ),
 }
-"""The methods in the order they are shown, by the heading of their group."""
+"""The methods by the heading of their group, in the order in which they are shown."""
 
 _METHODS = {row.name: replace(row, group=group) for group, rows in _ROWS.items() for row in rows}
 METHODS: MappingProxyType[str, Method] = MappingProxyType(_METHODS)
 """All methods by name, group by group."""
 PAPER = tuple(METHODS)[:9]
-"""The names of the paper's nine."""
+"""Names of the paper's nine methods."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 def get_method(name: str, rule: str = "") -> Method:
-    """The method of that name; `rule` is the expression that `own_rule` decides by.
+    """The method called `name`; `rule` is the deferral test of the method `own_rule`.
 
     Raises:
-        RequestError: there is no such method, or it is not `own_rule` and a rule is given.
+        RequestError: there is no such method, the rule is not text, or a rule is given for another method than `own_rule`.
         RuleError: the expression is no rule.
     """
     if not isinstance(name, str) or name not in METHODS:
@@ -296,12 +296,12 @@ def _own(rule: str) -> Method:
 
 
 def register_method(method: Method) -> Method:
-    """Add a method of your own to the registry; it is then offered wherever methods are. Register before serving a page.
+    """Add a method to the registry and return it; page, shell and API then offer it. Register before serving a page.
 
     Raises:
         RequestError: its name is taken or invalid, its default is outside the offered range, or it does not have exactly
             one of expression, function and ratio.
-        RuleError: its expression is no rule.
+        RuleError: its expression, ratio or share is invalid.
     """
     if not _NAME.fullmatch(method.name):
         raise RequestError(

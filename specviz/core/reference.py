@@ -28,7 +28,7 @@ class Decision:
 
     Attributes:
         token: the id that was emitted.
-        accepted: drafted and accepted; otherwise resampled.
+        accepted: whether the token was drafted and accepted; otherwise it was resampled, or drawn by the verifier alone.
         draft: the draft token that was rejected here, if any.
         acceptance, coin: the draft token is accepted if coin < acceptance; None if none was examined. The coin of a method that
             `matches` is computed from the verifier's own draw.
@@ -114,7 +114,7 @@ def generate(
 
 
 def _penalised(logits: Tensor, ids: Sequence[int], penalty: float) -> Tensor:
-    """A copy of logits [V]: of the tokens in `ids`, positive logits are divided by the penalty and negative ones multiplied."""
+    """A copy of logits [V] with a repetition penalty on the tokens in `ids`, which divides positive logits and multiplies negative ones."""
     changed = logits.clone()
     for token in set(ids):
         changed[token] = logits[token] * penalty if logits[token] < 0 else logits[token] / penalty

@@ -22,14 +22,14 @@ _LEADING = 256
 """For top-k and top-p, try this many most probable tokens before sorting the whole vocabulary."""
 
 LARGEST = 1e30
-"""The largest setting in a computation: float32 holds its products with logits and probabilities, and its inverse."""
+"""The largest setting in a computation: float32 can hold its products with logits and probabilities, and its inverse."""
 LEAST_TEMPERATURE = 1e-20
 """Temperatures up to this are greedy: float32 cannot hold logits divided by much less."""
 MOST_TOKENS = 2**31 - 1
 """No vocabulary has more tokens: this top-k keeps all."""
 
 DRAFT, ACCEPT, RESAMPLE = range(3)
-"""Columns of the table of uniforms: the drafter's draw, the acceptance coin, the draw from the residual."""
+"""Columns of the table of uniforms: for the drafter's draw, the acceptance, and the draw from the residual."""
 
 
 class SamplingParameters(NamedTuple):
@@ -46,7 +46,7 @@ class SamplingParameters(NamedTuple):
         return self._replace(temperature=temperature, top_k=min(self.top_k, MOST_TOKENS))
 
     def with_min_p(self, least: Number) -> SamplingParameters:
-        """The same with a min-p of at least `least`."""
+        """The same settings with a min-p of at least `least`."""
         own, other = (self.min_p, least) if isinstance(self.min_p, Tensor) else (least, self.min_p)
         return self._replace(min_p=own.clamp_min(other) if isinstance(own, Tensor) else max(own, other))
 
@@ -82,7 +82,7 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A setting as a tensor like another. Rounded only here: one number for all rows gives the same bits as one per row."""
+    """A setting as a tensor like `like`. Rounding settings only here gives one number for all rows the same bits as one per row."""
     if isinstance(setting, Tensor):
         return setting.to(like.device, dtype or like.dtype)
     return _constant(setting, like.device, dtype or like.dtype)
@@ -100,12 +100,12 @@ def steps(count: int, device: torch.device) -> Tensor:
 
 
 def at(values: Tensor, tokens: Tensor) -> Tensor:
-    """`values` [..., V] at `tokens` [...]: [...]."""
+    """The values [...] of `tokens` [...] in `values` [..., V]."""
     return values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
 def of_tokens(values: Tensor, tokens: Tensor | None) -> Tensor:
-    """All `values` [..., V], or those of `tokens` [..., m]."""
+    """The values [..., m] of `tokens` [..., m] in `values` [..., V]; all of them if `tokens` is None."""
     return values if tokens is None else values.gather(-1, tokens)
 
 
@@ -148,7 +148,7 @@ def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: in
     Each token counts once, and a penalty of 1 changes no bit (law 3).
 
     Args:
-        logits: [B, n, V]; changed in place, except in half precision: then a float32 copy is returned, as transformers computes.
+        logits: [B, n, V]; changed in place, except in half precision: then a float32 copy is returned, as in transformers.
         penalty: None where no row has one.
         drafts: each row's draft tokens, which follow the tokens of `penalty.seen`, [B, m].
         before: how many draft tokens precede each position: one number, or [B or 1, n].
@@ -193,10 +193,10 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
 
 
 def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """Truncate distributions [n, V], looking only at their most probable tokens `ids` [n, m], the highest id first.
+    """Truncate distributions [n, V] (top-k `limit`, top-p `bound`), looking only at the most probable tokens `ids` [n, m], by falling id.
 
     Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
-    been kept or have changed the result.
+    been kept or could have changed the result.
     """
     ordered, order = torch.sort(flat.gather(-1, ids), dim=-1, descending=True, stable=True)
     rank = torch.arange(ids.shape[-1], device=ids.device)
@@ -209,7 +209,7 @@ def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tens
     keep = leads & (reaches | (bound >= 1) | (rank == 0))
     kept = torch.zeros_like(flat).scatter_(-1, ids.gather(-1, order), torch.where(keep, ordered, 0.0))
     last, least = ordered.gather(-1, keep.sum(-1, keepdim=True).clamp_min(1) - 1), ordered[:, -1:]
-    # Tokens outside `ids` are at most as probable as the least of `ids`: they change nothing if that is below the deciding token's, or 0.
+    # Tokens outside `ids` are at most as probable as the least of `ids`. If that is 0 or below the deciding token's, they change nothing.
     decides = torch.where(limit > 0, kth, last)
     complete = (limit <= len(rank)) & ((decides > least) | (least == 0))
     return kept, complete.squeeze(-1)

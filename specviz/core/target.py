@@ -78,8 +78,8 @@ class Target:
 
     A deferral rule emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it: accept v with min(1, pi(v)/q(v)),
     otherwise draw from the residual max(0, pi - q), normalised.
-    Methods with a `ratio` accept by it and draw from max(0, share·p - q): pi is the result. Values of single tokens need no pass over the
-    vocabulary, except pi where a ratio is not lossless.
+    Methods with a `ratio` accept v with min(1, ratio) and draw from max(0, share·p - q); pi is the distribution that results. Values of
+    single tokens need no pass over the vocabulary, except pi where a ratio is not lossless.
     """
 
     method: Method
@@ -121,7 +121,7 @@ class Target:
         return (self.pi(some) / q.clamp_min(torch.finfo(q.dtype).tiny)).clamp_max_(1).squeeze(-1)
 
     def _by_ratio(self, tokens: Tensor | None) -> Tensor:
-        """The method's ratio, within 0 to 1, of `tokens` [..., m] or of the whole vocabulary [..., V]."""
+        """The method's ratio, clamped to [0, 1], for `tokens` [..., m] or, if None, for the whole vocabulary [..., V]."""
         return self._numbers("ratio", tokens).nan_to_num(0.0).clamp(0, 1)
 
     def pi(self, tokens: Tensor | None = None) -> Tensor:
@@ -142,7 +142,7 @@ class Target:
         return self.method.matches or known
 
     def _resampled(self, q: Tensor, p: Tensor) -> Tensor:
-        """The mass that all rejections together emit at some tokens [..., m], given q and p of these tokens."""
+        """Probability that a token is emitted as the replacement of a rejected one, for some tokens [..., m], given their q and p."""
         if not self.method.share:
             return self._rejected_per_residual * (p - q).clamp_min(0)
         shares, weighted, rates = self._residuals
@@ -159,9 +159,9 @@ class Target:
 
     @cached_property
     def _residuals(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x, weighted and summed.
+        """Sums over the residuals max(0, share(x)·p - q) of a method whose residual depends on the rejected token x.
 
-        Shares are sorted, since a token v has mass in the residuals of all shares above q(v)/p(v). Summed over those, its mass is
+        Shares are sorted, since a token v has mass in the residuals of all shares above q(v)/p(v). Summed over these residuals, its mass is
         p(v)·Σ share·rate - q(v)·Σ rate, where the rate of a share is the probability that its token is rejected, divided by the mass of
         its residual.
 
@@ -200,9 +200,9 @@ class Target:
         return p * self._numbers("share", rejected.unsqueeze(-1)) if self.method.share else p
 
     def residual(self, rejected: Tensor) -> Tensor:
-        """The distribution that a rejection of `rejected` [...] draws from: [..., V], normalised; all zeros where it has no mass.
+        """The distribution [..., V] from which the replacement of `rejected` [...] is drawn; all zeros where the residual has no mass.
 
-        For a method that runs one model alone, that model's distribution.
+        For a method that runs one model alone: the distribution of this model.
         """
         if not (self.method.drafts and self.method.verifies):
             return self.pi()
@@ -219,7 +219,7 @@ class Target:
     def draw_replacement(self, rejected: Tensor, uniform: Tensor) -> Tensor:
         """Replacements [...] of `rejected` tokens [...], drawn from the residual at `uniform` [...].
 
-        From the mixture if the residual has no mass, which only rounding can cause.
+        Drawn from the weights of `_mixture` if the residual has no mass, which only rounding can cause.
         """
         both = self.distributions
         return both.backend.draw_residual(self._mixture(rejected), both.q, uniform)
@@ -234,13 +234,13 @@ class Target:
         resample_uniforms: Tensor,
         noise: Tensor | None = None,
     ) -> Verdict:
-        """Accept tokens until one's uniform is not below its acceptance probability; draw its replacement.
+        """Accept draft tokens up to the first whose uniform is not below its acceptance probability, and draw its replacement.
 
-        The paper's algorithm 4, without a bonus token. A method that `matches` accepts those that the verifier draws itself.
+        The paper's algorithm 4, without a bonus token. A method that `matches` accepts draft tokens that equal the verifier's own draws.
 
         Args:
             tokens: draft tokens at the positions of the distributions, [B, K].
-            counts: how many of them were drafted, [B], at least 1.
+            counts: number of draft tokens of each sequence, [B], at least 1.
             accept_uniforms, resample_uniforms: uniforms of these positions, float64 [B, K].
             noise: exponentials of these positions, [B, K, V], for a method that `shares_noise`.
         """
@@ -258,7 +258,7 @@ class Target:
         return Verdict(acceptance, accepted, last, resampled)
 
     def drawn(self, uniform: Tensor, noise: Tensor | None) -> Tensor:
-        """The tokens [B, K] that the verifier draws by itself, with the noise [B, K, V], or as verifier_only at `uniform` [B, K]."""
+        """The tokens [B, K] that the verifier draws from p: with `noise` [B, K, V] or, if that is None, with `uniform` [B, K]."""
         p = self.distributions.p
         return self.distributions.backend.draw(p, uniform) if noise is None else gumbel.draw(p, noise)
 
@@ -267,7 +267,7 @@ class Target:
     ) -> Tensor:
         """Uniforms [B, K] of a method that `matches`: below `acceptance` exactly for accepted tokens.
 
-        `accepted` [B] is their number. Without noise, a uniform is (`uniform` − CDF of p before the token) mod 1.
+        `accepted` [B] is the number of accepted tokens. Without noise, a uniform is (`uniform` − CDF of p before the token) mod 1.
         """
         if noise is not None:
             result = self._coupling.uniforms(tokens, noise)
@@ -300,13 +300,13 @@ class Target:
 
 
 def _first_above(shares: Tensor, q: Tensor, p: Tensor) -> Tensor:
-    """Index [..., m] of the first share above q/p."""
+    """Index [..., m] of the first of `shares` [..., n], ascending, that is above q/p [..., m]."""
     bound = torch.where(p > 0, q.double() / p.double(), torch.inf)
     return torch.searchsorted(shares, bound, right=True)
 
 
 def _sums_from(values: Tensor) -> Tensor:
-    """Sums of `values` [..., n] from each to the last, then 0: [..., n + 1]."""
+    """Suffix sums of `values` [..., n], ending in 0: [..., n + 1]."""
     return torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
 
 
@@ -328,13 +328,13 @@ def target_under(
     lenience: Number,
     greedy_drafts: bool = False,
 ) -> Target:
-    """The target of a method, applied alone.
+    """The target of a method, computed from logits, without a batch.
 
     Args:
         drafter_logits, verifier_logits: [..., V].
         asked: the request's sampling parameters, each a number or a tensor [...].
         lenience: a number or a tensor [...].
-        greedy_drafts: whether the drafter proposes its most probable token: q is one-hot.
+        greedy_drafts: whether the drafter always proposes its most probable token, so that q is one-hot.
     """
     distributions = Distributions(
         drafter_logits.detach(),

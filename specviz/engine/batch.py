@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 _ADMISSION_SHARE = 0.9
 """The share of a GPU's spare memory that newly admitted sequences may take."""
 _ROUND_BYTES, _ROUND_BYTES_MORE = 48, 96
-"""Bytes that a round takes per draft token and vocabulary entry: logits, distributions, cumulative sums; more if they are sorted,
-inspected or drawn with shared noise."""
+"""Bytes that a round takes per draft token and vocabulary entry: logits, distributions, cumulative sums. The larger number applies if
+distributions are truncated, inspected or drawn from with shared noise."""
 
 
 class Batch:
@@ -44,9 +44,9 @@ class Batch:
         """An empty batch.
 
         Args:
-            pair: whose models it runs.
-            prefixes: the drafter's and the verifier's prefix cache, read and updated; None for none.
-            apart: True for a short-lived batch beside another one, whose workspaces it does not use.
+            pair: the pair whose models run.
+            prefixes: the drafter's and the verifier's prefix cache, which are read and updated; None to use none.
+            apart: True for a short-lived batch beside another batch; it does not use the workspaces of the other.
         """
         self.pair = pair
         self._prefixes = prefixes
@@ -56,24 +56,24 @@ class Batch:
 
     @property
     def longest(self) -> int:
-        """Positions the longest sequence may come to need."""
+        """Number of positions that the longest sequence may come to need."""
         return max((sequence.length_limit for sequence in self.sequences), default=0)
 
     @property
     def is_invariant(self) -> bool:
-        """Whether no bit depends on which sequences share a pass."""
+        """Whether both models are batch-invariant: no bit depends on which sequences share a pass."""
         return self._drafter.is_invariant and self._verifier.is_invariant
 
     # ---- memory --------------------------------------------------------------------------------------------
 
     def room_for(self, sequences: list[Sequence], reading: SequenceOf[Sequence] = ()) -> int:
-        """How many of `sequences`, from the first, fit into the GPU's memory beside those in the batch and those in prefill.
+        """How many of `sequences`, from the first, fit into the GPU's memory beside the batch and the sequences in prefill.
 
-        At least one if there are no others, since waiting would not help. All if the pair is not on a single GPU.
+        At least one if the batch and prefill are empty, since waiting would not help. All if the pair is not on a single GPU.
 
         Args:
-            sequences: that may be admitted.
-            reading: sequences in prefill. Memory that they have already allocated counts twice.
+            sequences: those that wait for admission, in order.
+            reading: the sequences in prefill. Memory that they have already allocated counts twice.
         """
         if self._gpu is None:
             return len(sequences)
@@ -99,7 +99,7 @@ class Batch:
         return slots + sum(map(_round_bytes, [*self.sequences, *sequences])) * self.pair.vocabulary_size
 
     def free_memory(self) -> bool:
-        """Free the prefix caches or, if they are empty, captured passes. Returns whether any were freed."""
+        """Free the prefix caches or, if they are empty, captured passes (CUDA graphs). Returns whether anything was freed."""
         cleared = [cache.clear() for cache in self._prefixes or ()]
         if any(cleared):
             log.warning("memory ran out: prefix caches were cleared")
@@ -108,7 +108,7 @@ class Batch:
         return self.free_captures()
 
     def free_captures(self) -> bool:
-        """Free the pair's captured passes, and capture none until the batch is empty. Returns whether any were freed."""
+        """Free the pair's captured passes, and capture none until the batch is empty. Returns whether anything was freed."""
         freed = [model.free_memory() for model in (self.pair.drafter_model, self.pair.verifier_model)]
         if any(freed):
             log.warning("memory ran out: forward passes are not captured for a while")
@@ -137,7 +137,7 @@ class Batch:
         while more:
             begin = time.perf_counter()
             with torch.inference_mode():
-                more = next(passes, False)
+                more = next(passes, False)  # True after a pass, False at the end
             synchronize(self._verifier.device)
             for sequence in sequences:
                 sequence.run.prefill_seconds += time.perf_counter() - begin
@@ -146,7 +146,7 @@ class Batch:
                 yield
 
     def passes(self, sequences: list[Sequence]) -> int:
-        """About how many passes `read` takes: prefix caches spare some, a common prefix may add one per model."""
+        """About how many passes `read` takes: cached prefixes save some, a common prefix may add one per model."""
         longest = max(sequence.prompt_length for sequence in sequences)
         return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 
@@ -183,8 +183,8 @@ class Batch:
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Remove a sequence and free its slots, which may hold numbers that are not finite if it `failed`.
 
-        Unless it failed, its run gets its logits, and its first `LONGEST` tokens go into the prefix caches of models that are
-        batch-invariant. If memory runs out for the logits, the error is raised, and the sequence is removed all the same.
+        Unless it failed, its run gets the logits that the request asked for, and its first `LONGEST` tokens go into the prefix caches of
+        batch-invariant models. If memory runs out for the logits, the sequence is removed all the same, and the error is raised.
         """
         self.sequences.remove(sequence)
         failed = failed or sequence.run.stop_reason == "failed"
@@ -216,8 +216,8 @@ class Batch:
     def step(self, *, short: bool = False) -> list[Outcome]:
         """Run one round for all sequences; finished and failed ones leave the batch. If `short`, K is 1 where it is left to the engine.
 
-        If memory runs out, the round is repeated as long as some can be freed. If a forward pass fails, its error is raised and no
-        sequence has changed, so the step can be tried again. A sequence that cannot be removed properly has an outcome with the error.
+        If memory runs out, the round is repeated as long as memory can be freed. If a forward pass fails, its error is raised and no
+        sequence has changed, so the step can be tried again. If removing a sequence fails, its outcome has the error.
         """
         choosing = sum(each.chooses_draft_length for each in self.sequences)
         length = best_draft_length(self.pair.pass_times, choosing) if choosing and not short else 1
@@ -262,7 +262,7 @@ def _round_bytes(sequence: Sequence) -> int:
 def _prefill(
     model: Runner, sequences: list[Sequence], length: int, prefixes: PrefixCache | None
 ) -> Iterator[bool]:
-    """Admit sequences and read their prompts. Their common prefix is read only once, or restored from the prefix cache. Yields True after each pass.
+    """Admit sequences and read their prompts; a common prefix is read once, or restored from `prefixes`. Yields True after each pass.
 
     Args:
         length: most positions that a slot may need.
@@ -292,7 +292,7 @@ def _prefill(
 def _read_chunks(
     model: Runner, prompts: list[list[int]], slots: slice, start: int, counts: list[int]
 ) -> Iterator[bool]:
-    """Read each prompt from position `start` to its count in `counts`, one chunk per pass; yields True after each pass."""
+    """Prefill each prompt from position `start` up to its length in `counts`, one chunk per pass. Yields as `_prefill`."""
     end = max(counts)
     edges = [start, *range(start - start % model.chunk + model.chunk, end, model.chunk), end]
     for first, last in pairwise(edges if start < end else ()):

@@ -1,7 +1,7 @@
 """The draft length K that the engine chooses where a request leaves it open ("auto"). K changes the speed of a text, never the text (law 2).
 
-A round takes K drafter passes and one verifier pass over K tokens per sequence. Maximised are the tokens per second, from the pair's pass
-times and one assumed acceptance rate.
+A round takes K drafter passes and one verifier pass over K tokens per sequence. The chosen K maximises the tokens per second, estimated
+from the pair's pass times and one assumed acceptance rate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ACCEPTANCE = 0.75
 
 @lru_cache
 def best_draft_length(times: PassTimes, sequences: int) -> int:
-    """The K at which this many concurrent sequences emit the most tokens per second.
+    """The K at which `sequences` concurrent sequences emit the most tokens per second.
 
     At least 2 for a single sequence, which gains nothing from one draft token per round; pass times measured on a busy machine may say 1.
     """

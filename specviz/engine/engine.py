@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class BaseEngine(ABC, Generic[E]):
-    """What engines have in common, whether for one caller or shared."""
+    """Base class of engines, for one caller or shared."""
 
     def __init__(self, pair: ModelPair, **options: Any) -> None:
-        """`options` are those of every `Sequence`."""
+        """`options` are passed to every `Sequence`."""
         self.pair = pair
         self._labels, self._options = TokenLabels(pair.tokenizer), options
 
@@ -46,13 +46,13 @@ class BaseEngine(ABC, Generic[E]):
         Closing the stream, dropping it, or setting `stop` ends all runs before the next round; with `stop`, as with
         `Stream.abort`, their `Finished` events still come, with stop_reason "cancelled". Either way their slots are freed.
 
-        A shared engine yields `Waiting` when the queue position changes, and after each second without another event. The first `next`
-        starts the time to its deadline, at which a run ends with stop_reason "time".
+        A shared engine yields `Waiting` when the queue position changes, and after each second without another event. Its deadline counts
+        from the first `next`; a run that reaches it ends with stop_reason "time".
 
         Args:
-            requests: to be served together; an event has the index of its request.
-            stop: ends them all.
-            visitor: any name for who asks; shared engines give each visitor an equal share.
+            requests: the requests to serve together; an event has the index of its request.
+            stop: when set, ends all runs.
+            visitor: any name for the caller; shared engines give each visitor an equal share.
 
         Raises:
             RequestError: at once, before anything runs, if any request does not fit the pair, or a shared engine refuses its prompt.
@@ -141,7 +141,7 @@ class _EngineStream(Stream[Event]):
 
 
 def _rounds(batch: Batch, scheduler: Scheduler[Sequence]) -> Iterator[Event]:
-    """One step's events."""
+    """Run one step of the batch and yield its events; raises the error of a failed sequence."""
     for outcome in batch.step():
         sequence = outcome.sequence
         if (error := outcome.error) is not None:

@@ -1,4 +1,4 @@
-"""What happens to requests while they are served, and the stream that delivers it. Knows no engine and no model."""
+"""The events of requests while they are served, and the stream that delivers them. Knows no engine and no model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from specviz.schema.trace import Round, Run
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request has not been admitted yet. Only shared engines send it."""
+    """A request waits for a slot, for the end of its prefill or, in slow steps, for its next round. Only shared engines send it."""
 
     index: int
-    queue_position: int  # 1 is the next to be admitted, 0 is being prefilled
+    queue_position: int  # 1 is the next to be admitted, 0 has been admitted
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Decided:
-    """A round of a request is over; `run` already holds what is recorded of it."""
+    """A round of a request is over; `run` already includes it."""
 
     index: int
     run: Run
@@ -44,7 +44,7 @@ class Decided:
 
     @property
     def round(self) -> Round:
-        """The record, for engines that keep records."""
+        """The record of the round; only for engines that keep records."""
         assert self.record is not None
         return self.record
 
@@ -66,7 +66,7 @@ class Stream(ABC, Iterator[E], Generic[E]):
     """The events of the requests of one call, as they happen.
 
     Nothing is served before the first `next`: a stream holds no slot if it was never started, was closed, or is no
-    longer referenced. One thread iterates and closes; `abort` may be called from any, and `close` too if a shared engine streams.
+    longer referenced. One thread iterates and closes; any thread may call `abort` and, on a shared engine's stream, `close`.
     """
 
     @abstractmethod

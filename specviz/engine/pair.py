@@ -41,7 +41,7 @@ class Pair(ModelPair):
 
 
 def _generating(make: Callable[A, ModelPair]) -> Callable[A, Pair]:
-    """The same function, but returning a `Pair`."""
+    """`make`, but returning a `Pair`."""
 
     @wraps(make)
     def made(*given: A.args, **more: A.kwargs) -> Pair:

@@ -1,7 +1,7 @@
 """The record of a round: what was decided for each sequence, in the form of the trace.
 
 Made after the round from values read back from the device, never from a second computation (law 7). Sequences that keep no
-record get their token ids only. Knows decisions and traces; runs no model.
+records get their token ids only. Knows decisions and traces; runs no model.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Decision:
     tokens: Tensor | None  # draft tokens [B, K]; None without a drafter
     drafter_logits: Tensor | None  # [B, K, V], where they are kept
     verifier_logits: Tensor | None  # [B, K, V]; None without a verifier
-    target: Target  # what the method decodes towards at these positions
+    target: Target  # the target of the method at these positions
     coins: Tensor  # a draft token is accepted if its coin is below its acceptance, float64 [B, K]
     verdict: Verdict | None  # of the draft tokens; None unless both models ran
     resampled: Tensor | None  # from the residual, or from p without a drafter, [B]; None without a verifier
@@ -64,20 +64,20 @@ class Outcome:
     token_ids: list[int]  # emitted, in order
     drafted: int = 0  # draft tokens
     round: Round | None = None  # the record; None where the sequence keeps none
-    error: Exception | None = None  # why the sequence cannot go on; nothing was emitted then
+    error: Exception | None = None  # why the sequence cannot go on; if set, nothing was emitted
 
     @property
     def decided(self) -> Decided:
-        """The event that tells of it."""
+        """The event for this outcome."""
         return Decided(self.sequence.index, self.sequence.run, self.round, self.token_ids)
 
 
 def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """The values of a decision to read back, by name: [B, ...] each, or [B, K, ...] where each position has its own."""
+    """The tensors of a decision that the host reads back, by name: [B, ...], or [B, K, ...] if each position has a value."""
     method, target, tokens = decision.method, decision.target, decision.tokens
     records = any(each.records for each in decision.sequences)
     found = dict[Any, Tensor]()
-    candidates = list[Tensor]()  # at each step: the draft token, and the resampled one
+    candidates = list[Tensor]()  # at each position: the draft token, and the resampled token
     if tokens is not None:
         found["draft"] = tokens
         candidates.append(tokens)
@@ -105,9 +105,9 @@ def tensors(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
 
 
 def _inspection(decision: Decision, backend: Backend) -> dict[Any, Tensor]:
-    """The most probable tokens at the examined positions of inspected sequences, and what `what_if` reads there; elsewhere 0.
+    """The most probable tokens of q, p and pi, and the values that `what_if` reads, at the examined positions of inspected sequences.
 
-    At temperature 0, where q and p are one-hot, those under q1 and p1.
+    All other positions hold 0. At temperature 0, q and p are one-hot, so the tokens of q1 and p1 are returned instead.
     """
     method, tokens, where = decision.method, decision.tokens, _examined(decision)
     part = decision.target.select(where)
@@ -149,7 +149,7 @@ def _kept_by_block(decision: Decision) -> Tensor:
 
 
 def _examined(decision: Decision) -> Positions:
-    """The examined positions of inspected sequences; all positions, if one model runs alone or the host would have to wait."""
+    """The examined positions of inspected sequences; all positions if one model runs alone, or if the host would have to wait for a GPU."""
     if decision.verdict is None or not decision.coins.is_cpu:
         return every_position(decision)
     inspected = torch.tensor([each.request.inspect > 0 for each in decision.sequences])
@@ -167,7 +167,7 @@ def every_position(decision: Decision) -> Positions:
 def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
     """Convert named tensors of one device to nested lists, in one transfer: a round's only wait for the device.
 
-    All are sent as float64, which holds token ids and float32 exactly. On a CPU nothing is sent.
+    All tensors are sent as float64, which holds token ids and float32 exactly. On a CPU nothing is sent.
     """
     tensors = [tensor for named in groups for tensor in named.values()]
     if all(each.is_cpu for each in tensors):
@@ -180,7 +180,7 @@ def download(groups: list[dict[Any, Tensor]]) -> list[dict[Any, Any]]:
 
 
 def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> list[Outcome]:
-    """The outcome of each sequence of a decision, from the values of `tensors`, read back."""
+    """The outcome of each sequence of a decision; `values` are its `tensors`, read back by `download`."""
     found = []
     for row, sequence in enumerate(decision.sequences):
         try:
@@ -191,7 +191,7 @@ def outcomes(decision: Decision, values: dict[Any, Any], seconds: Seconds) -> li
 
 
 class _Readout:
-    """One sequence's part of the values read back."""
+    """The values that were read back for one sequence."""
 
     def __init__(self, decision: Decision, values: dict[Any, Any], row: int) -> None:
         self._decision, self._row, self._sequence = decision, row, decision.sequences[row]
@@ -203,7 +203,7 @@ class _Readout:
             self._drafted = min(self._drafted, max(self._accepted + 1, self._drafted - 1))
 
     def outcome(self, seconds: Seconds) -> Outcome:
-        """Token ids, counts and, where the sequence keeps one, the record.
+        """The outcome of the sequence, with a record if the sequence keeps records.
 
         Raises:
             EngineError: a model returned numbers that are not finite.
@@ -310,10 +310,10 @@ class _Readout:
                 self._sequence.logits[name].append(logits[self._row, :count].to("cpu", copy=True))
 
     def _number(self, name: str, *step: int) -> Any:
-        """A number by name, and by step where there is one per draft token; None where there is none of that name.
+        """The number called `name`, at the indices `step` if it has dimensions; None if nothing was read back under this name.
 
         Raises:
-            EngineError: it is not finite.
+            EngineError: the number is not finite.
         """
         if (value := self._values.get(name)) is None:
             return None

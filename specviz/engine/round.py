@@ -43,7 +43,7 @@ from specviz.runtime.runner import Drafting, Runner
 from specviz.schema.settings import AUTO
 
 THRESHOLD = 0.2
-"""A draft whose length is left to the engine ends after a token of lower confidence, on a CPU, where the host can read it without waiting."""
+"""If the engine chooses K, a draft ends after a token of lower confidence. CPU only: elsewhere the host would wait for each token."""
 UNVERIFIED = 8
 """The draft length if no verifier runs: long enough that a round's fixed cost does not matter."""
 _MANY_NUMBERS = 1 << 22
@@ -55,8 +55,8 @@ def run_round(
 ) -> tuple[list[Outcome], Seconds]:
     """Draft up to K tokens per sequence, verify all of them in one pass, accept or resample, and read the decisions back.
 
-    Either model may be absent: without a verifier every draft token is accepted, without a drafter one token per sequence
-    is drawn from p. `automatic` is K where it is left to the engine.
+    A sequence may use one model alone: without a verifier every draft token is accepted, without a drafter one token is drawn from p.
+    `automatic` is the K of sequences that leave it to the engine.
     """
     watch = _Stopwatch(verifier.device)
     plan = plan_round(drafter, verifier, automatic)
@@ -90,9 +90,9 @@ class Plan:
     Attributes:
         lengths: K of each sequence.
         found: the draft tokens that a lookup found for each sequence; None if a model drafts.
-        drafter_slots, verifier_slots: slots of the sequences that draft, and of those that are verified. Drafters' are counted without
-            sequences for which a lookup found nothing.
-        noise: exponentials [K, V] of the next positions of sequences whose method shares noise.
+        drafter_slots, verifier_slots: slots of the sequences that draft, and of those that are verified. Drafter slots are numbered
+            without the sequences for which a lookup found nothing.
+        noise: exponentials [K or more, V] of the next positions of each sequence whose method shares noise.
     """
 
     lengths: dict[Sequence, int]
@@ -102,9 +102,9 @@ class Plan:
     noise: dict[Sequence, np.ndarray]
 
     def groups(self) -> list[tuple[Method, list[Sequence]]]:
-        """The sequences that are decided together: of one method and rule, and with greedy drafts or without.
+        """The sequences in groups that are decided together: equal in method, rule and `greedy_drafts`.
 
-        Those that sit the draft out are decided as verifier_only, with the noise of their own method.
+        Sequences for which a lookup found nothing are decided as verifier_only, with the noise of their own method.
         """
         members = defaultdict[Any, list[Sequence]](list)
         for each in self.lengths:
@@ -115,12 +115,12 @@ class Plan:
 
 
 def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> Plan:
-    """Plan the next round of all sequences that have slots. `automatic` is K where it is left to the engine."""
+    """Plan the next round of all sequences that have slots. `automatic` is the K of sequences that leave it to the engine."""
     sequences: list[Sequence] = list(dict.fromkeys([*verifier.owners, *drafter.owners]))
     lengths, found = _draft_lengths(sequences, automatic), None
     drafting: list[Sequence] = drafter.owners
     if drafter.looks_up:
-        # Whether nothing is found at a position depends on the tokens before it alone, so K does not show there either (law 2).
+        # Whether a lookup finds nothing at a position depends only on the tokens before it, not on K (law 2).
         found = {each: drafter.propose(each.ids, lengths[each], each.banned) for each in drafting}
         lengths |= {each: max(1, len(tokens)) for each, tokens in found.items()}
         drafting = [each for each in drafting if found[each]]
@@ -137,7 +137,7 @@ def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> Plan:
 
 
 def _draft_lengths(sequences: list[Sequence], automatic: int) -> dict[Sequence, int]:
-    """K of each sequence. Unverified ones that leave K to the engine get the longest K of the others, which sets the number of passes."""
+    """K of each sequence. With automatic K, unverified sequences get the longest K of the others, which sets the number of passes."""
 
     def length(sequence: Sequence, automatic: int) -> int:
         asked = sequence.request.draft_length
@@ -164,7 +164,7 @@ class Drafted:
 
 
 def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -> Drafted:
-    """Draw each sequence's draft tokens: K of them, or fewer if one of low confidence ends the draft. They are moved to a device."""
+    """Draw each sequence's draft tokens: K, or fewer if one of low confidence ends the draft. Results are moved to the device `target`."""
     sequences, device = list(plan.drafter_slots), drafter.device
     lengths = [plan.lengths[each] for each in sequences]
     tokens = np.zeros((len(sequences), 1 + max(lengths)), np.int64)
@@ -194,7 +194,7 @@ def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -
         each.repetition_penalty != 1 or each.banned or each.draft_sampling.truncates or each in plan.noise
         for each in sequences
     )
-    # What is found in the text stays one-hot, whatever is penalised or truncated.
+    # q of a lookup stays one-hot, whatever is penalised or truncated.
     if is_fused or plan.found is not None:
         lengths, q, logits = drafter.draft(given)
     else:
@@ -206,7 +206,7 @@ def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -
 def _by_steps(
     given: Drafting, plan: Plan, sampling: SamplingParameters, drafter: Runner, backend: Backend
 ) -> tuple[list[int], Tensor, Tensor | None]:
-    """As `Runner.draft`, one pass after another."""
+    """As `Runner.draft`, but not fused: for each position one forward pass, then one draw."""
     sequences, device = list(plan.drafter_slots), drafter.device
     lengths, tokens = list(given.lengths), given.tokens
     counts, positions = _on(device, lengths), _on(device, given.positions)[:, None]
@@ -293,8 +293,7 @@ def accept(
     """Compare each draft token's uniform with its acceptance probability, and replace the first one rejected.
 
     Without a verifier every draft token is accepted (`drafter_only`); without a drafter one token is drawn from p (`verifier_only`).
-
-    `drafted` and `verifier_logits` [B, K or more, V], on `device`, are those of all sequences that draft, and that are verified.
+    `drafted` holds all sequences that draft, `verifier_logits` [B, K or more, V] all that are verified. Both are on `device`.
     """
     tokens = q_logits = p_logits = verdict = resampled = None
     lengths, longest, known = [0] * len(sequences), 1, {}
@@ -337,7 +336,7 @@ def accept(
 
 
 def _on(device: torch.device, values: Any) -> Tensor:
-    """Numbers as a tensor on a device, for which the host does not wait."""
+    """Numbers as a tensor on a device; the host does not wait for the copy."""
     found = torch.as_tensor(values)
     return found if device.type == "cpu" else found.to(device, non_blocking=True)
 
@@ -356,7 +355,7 @@ def _rows(device: torch.device, indices: list[int]) -> Tensor | slice:
 
 
 def _shared(device: torch.device, values: list[float]) -> Number:
-    """One number if all sequences agree, which is faster; else one for each, float64 [B, 1]."""
+    """One number if all values are equal, which is faster; else one per sequence, float64 [B, 1]."""
     return values[0] if len(set(values)) == 1 else _on(device, np.array(values, np.float64)[:, None])
 
 
@@ -377,13 +376,13 @@ def _penalty(device: torch.device, sequences: list[Sequence]) -> Penalty | None:
 
 
 def _banned(device: torch.device, sequences: list[Sequence]) -> Tensor | None:
-    """Row and token id of each banned token, int64 [n, 2]; None without any."""
+    """Row and token id of each banned token, int64 [n, 2]; None if no token is banned."""
     pairs = [(row, token) for row, each in enumerate(sequences) for token in each.banned]
     return _on(device, pairs) if pairs else None
 
 
 class _Stopwatch:
-    """Measures the time in total and between marks, the latter by a GPU's own clock."""
+    """Measures the total time, and the time between marks: on a GPU by the clock of the GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -391,7 +390,7 @@ class _Stopwatch:
         self._marks: list[Any] = []
 
     def mark(self) -> None:
-        """Begin the drafter's part, the verifier's, or what follows."""
+        """Mark a boundary: called before drafting, before verification and after it."""
         now: Any = time.perf_counter()
         if self._device.type == "cuda":
             now = torch.cuda.Event(enable_timing=True)
@@ -399,7 +398,7 @@ class _Stopwatch:
         self._marks.append(now)
 
     def read(self) -> Seconds:
-        """Seconds of both models' parts, and in total until now. Call after the download."""
+        """Seconds of drafting, of verification, and in total until now. Call after the download."""
         total = time.perf_counter() - self._begin
         drafter, verifier = (
             end - begin if isinstance(end, float) else begin.elapsed_time(end) / 1000

@@ -1,7 +1,7 @@
 """Which requests are admitted, wait and leave: fairness, queue positions, deadlines, aborts and refusals.
 
-Pure bookkeeping: no thread, no clock (times are passed in), no model. Sequences are opaque and hashable; all it asks
-of the batch is how many sequences fit into memory. The engine carries out what it decides.
+Pure bookkeeping: no thread, no clock (times are passed in), no model. Sequences are opaque and hashable. The
+scheduler asks the batch only how many sequences fit into memory. The engine carries out its decisions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SequenceGroup(Generic[S]):
     publish: Callable[[Any], object] = lambda _: None  # where its events go
     arrival: float = 0.0  # seconds on the clock of the engine
     seconds: float = math.inf  # from arrival to the deadline
-    admitted: bool = False  # whether any of its sequences ever was
+    admitted: bool = False  # whether any of its sequences was ever admitted
     queue_position: int = 0  # as last reported; 0 if no sequence waits
     waiting: list[S] = field(init=False)
     unfinished: list[S] = field(init=False)
@@ -39,7 +39,7 @@ class SequenceGroup(Generic[S]):
 
     @property
     def deadline(self) -> float:
-        """When its sequences end, finished or not."""
+        """The time at which its sequences end, finished or not."""
         return self.arrival + self.seconds
 
     def abort(self, index: int | None = None) -> None:
@@ -49,7 +49,7 @@ class SequenceGroup(Generic[S]):
     def reason_to_end(self, sequence: S, now: float) -> str:
         """The stop reason of a sequence that must leave now; "" if it may go on.
 
-        Past the deadline it is "time" once any of the group was admitted; see `Scheduler.unserved` for the others.
+        Past the deadline it is "time" if any sequence of the group was admitted; `Scheduler.unserved` returns the groups without any.
         """
         if self.stopped() or sequence in self._aborted:
             return "cancelled"
@@ -57,10 +57,10 @@ class SequenceGroup(Generic[S]):
 
 
 class Scheduler(Generic[S]):
-    """Gives slots to sequences: first to visitors who have fewest, then by arrival."""
+    """Gives slots to sequences: first to the visitors with the fewest slots, then by arrival."""
 
     def __init__(self, slots: int, queue: float = math.inf) -> None:
-        """`queue`: sequences that may wait beyond those that free slots will take at once."""
+        """`queue`: number of sequences that may wait, in addition to those for which a slot is free."""
         self.slots, self.queue = slots, queue
         self.groups: list[SequenceGroup[S]] = []  # with unfinished sequences, by arrival
         # Sequences whose prompts are being read: one list per admission, in order.
@@ -70,12 +70,12 @@ class Scheduler(Generic[S]):
 
     @property
     def running(self) -> int:
-        """Slots taken."""
+        """Number of taken slots."""
         return len(self._admitted())
 
     @property
     def waiting(self) -> int:
-        """Sequences that have no slot yet."""
+        """Number of sequences that have no slot yet."""
         return sum(len(group.waiting) for group in self.groups)
 
     def group_of(self, sequence: S) -> SequenceGroup[S]:
@@ -85,7 +85,7 @@ class Scheduler(Generic[S]):
     # ---- arriving --------------------------------------------------------------------------------------------
 
     def submit(self, group: SequenceGroup[S], now: float = 0.0, seconds: float = math.inf) -> None:
-        """Queue a group, whose deadline is `seconds` after `now`. An empty one is ignored. If nobody waits, it may have any size.
+        """Queue a group, whose deadline is `seconds` after `now`. An empty group is ignored. If no sequence waits, any size is accepted.
 
         Raises:
             BusyError: the queue is full; nothing was queued.
@@ -103,7 +103,7 @@ class Scheduler(Generic[S]):
     def leaving(self, now: float) -> list[tuple[S, str]]:
         """Sequences that must be finished now, each with its stop reason.
 
-        Sequences that were admitted together share a prefill: during it, they leave only once all of them must.
+        Sequences that were admitted together share a prefill: during the prefill, they leave only when all of them must.
         """
         found = [
             (sequence, reason)
@@ -136,7 +136,7 @@ class Scheduler(Generic[S]):
     # ---- being served ----------------------------------------------------------------------------------------
 
     def admit(self, room_for: Callable[[list[S]], int]) -> list[S]:
-        """Sequences of one group to prefill; none while no slot is free.
+        """Give slots to sequences of one group, and return them for prefill; none while no slot is free.
 
         No visitor gets more than an equal share of all slots while others are served or wait.
 
@@ -165,9 +165,9 @@ class Scheduler(Generic[S]):
         self.decoding += sequences
 
     def queue_positions(self) -> list[tuple[SequenceGroup[S], int]]:
-        """Groups with nothing admitted yet whose queue position, that of their first sequence, has changed since the last call.
+        """Groups without admitted sequences whose queue position has changed since the last call, each with its new position.
 
-        Position 1 is admitted next.
+        The position of a group is that of its first sequence. Position 1 is admitted next.
         """
         positions: dict[SequenceGroup[S], int] = {}
         for position, (group, _) in enumerate(self._order(), 1):
@@ -185,11 +185,11 @@ class Scheduler(Generic[S]):
         return [*chain.from_iterable(self.prefilling), *self.decoding]
 
     def _taken(self) -> Counter[str]:
-        """Slots by visitor."""
+        """Number of taken slots by visitor."""
         return Counter(self._group_of[sequence].visitor for sequence in self._admitted())
 
     def _order(self) -> list[tuple[SequenceGroup[S], S]]:
-        """The queue, sorted by how many slots each sequence's visitor will have before it, then by arrival."""
+        """The queue, sorted by the number of slots that a sequence's visitor will have before the sequence gets one, then by arrival."""
         taken = self._taken()
         ranked = []
         for arrival, group in enumerate(self.groups):

@@ -1,4 +1,4 @@
-"""A sequence: one request being served, its tokens so far, its coins, and the run it becomes.
+"""A sequence: one request being served, its tokens so far, its uniforms, and the run it becomes.
 
 Knows the request and the tokenizer; knows no forward pass and no other sequence.
 """
@@ -25,21 +25,21 @@ from specviz.schema.settings import AUTO, SETTINGS, Continuation, Request
 from specviz.schema.trace import Alternative, Run
 
 CheckTokens = Callable[[Request, int], object]
-"""(request, tokens of its prompt): raises RequestError if the request must not be served."""
+"""(request, number of tokens in its prompt): raises RequestError if the request must not be served."""
 
 
 class Sequence:
     """A request being served.
 
     Attributes:
-        index: of the request among those of its call.
+        index: index of the request among those of its call.
         ids: prompt and emitted tokens. Neither model has read the last one yet: it is the first input of the next round, so
             that an accepted draft needs no bonus token and a rejection no extra pass.
         length_limit: the most tokens it may have, prompt included.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
-        sampling, draft_sampling, lenience: bounded to what can be computed; `draft_sampling` makes q.
-        repetition_penalty: the request's, or the pair's own.
+        sampling, draft_sampling, lenience: settings clamped to what float32 can compute; `draft_sampling` makes q.
+        repetition_penalty: the request's, or the default of the pair.
         records: whether rounds and tokens are recorded in `run`; if False, only the token ids are kept.
     """
 
@@ -56,8 +56,8 @@ class Sequence:
         """Encode the prompt.
 
         Raises:
-            RequestError: the prompt does not fit the pair's vocabulary or context, `check_tokens` refuses it, or the forbidden tokens or
-                the continuation are invalid.
+            RequestError: the prompt does not fit the pair's vocabulary or context, `check_tokens` refuses it, prompt lookup would write
+                alone, or the forbidden tokens, the continuation or the pair's repetition penalty are invalid.
         """
         prompt_ids = encode_prompt(pair.tokenizer, request)
         if check_tokens:
@@ -116,14 +116,14 @@ class Sequence:
         )
 
     def _continues(self) -> Continuation | None:
-        """The continuation that is asked for, with its text as decoded here; the detokenizer is given the kept tokens."""
+        """The request's continuation, with its text decoded anew. Its tokens are pushed to the detokenizer."""
         if (continues := self.request.continues) is None:
             return None
         if continues.chosen in self.eos_token_ids:
             raise RequestError("The chosen token ends the text: nothing can follow it. Choose another one.")
         texts = [self.detokenizer.push(token) for token in self.ids[self.prompt_length - continues.tokens :]]
         chosen = "" if continues.chosen is None else texts.pop()
-        # Not the request's text: it may end in unfinished bytes that its run's last token had to show, and this run goes on.
+        # The request's text may end in half a character, shown because its run ended there. This run may complete the character.
         return replace(continues, text="".join(texts), chosen_text=chosen)
 
     @property
@@ -152,7 +152,7 @@ class Sequence:
         self.run.stop_reason = self._ending(self.ids[-1], len(self.ids))
 
     def text_of(self, token: int, position: int) -> str:
-        """The text that the next token, at `position`, completes; for the run's last token, with all unfinished text."""
+        """Push the next token to the detokenizer. Returns the text that it completes, and at the run's last token all unfinished text."""
         text = self.detokenizer.push(token)
         return text + self.detokenizer.finish() if self._ending(token, position + 1) else text
 
@@ -162,7 +162,7 @@ class Sequence:
         self.run.tail = self.detokenizer.finish()
 
     def _ending(self, token: int, length: int) -> str:
-        """Why the run ends with this token as the last of `length`, prompt included; "" if it goes on."""
+        """The stop reason if the run ends with `token` as the last of `length` tokens, prompt included; "" if it goes on."""
         if token in self.eos_token_ids:
             return "eos"
         if length == self.length_limit:
@@ -178,7 +178,7 @@ class Sequence:
 
 
 def _available(prompt_ids: list[int], pair: ModelPair) -> int:
-    """Positions that the pair's context leaves after a prompt."""
+    """Number of positions that the pair's context leaves after a prompt; RequestError if there are none or an id is too large."""
     if outside := [i for i in prompt_ids if i >= pair.vocabulary_size]:
         raise RequestError(
             f"Token {outside[0]} is no id of this pair; ids run from 0 to {pair.vocabulary_size - 1}."

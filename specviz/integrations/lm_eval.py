@@ -38,11 +38,11 @@ except ImportError as error:
     ) from error
 
 SOURCE = "lm-eval:"
-"""Prefix of a task's name, if a sweep takes its items from a task."""
+"""Prefix of a task's name where a sweep takes its items from that task."""
 _FEWSHOT_SEED = 1234
 """The harness's default seed, so that the same examples are chosen."""
 _TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-"""Names that tasks use for the maximum of new tokens. The first one that is given counts."""
+"""Names that tasks use for the maximum number of new tokens. If a task gives several, the first in this order counts."""
 _SAMPLING = (*SamplingParameters._fields, "repetition_penalty")
 """Names that tasks use for the sampling parameters."""
 
@@ -64,7 +64,7 @@ class HarnessModel(TemplateLM):
         stop: threading.Event | None = None,
         **settings: Any,
     ) -> None:
-        """Use a loaded pair, or load the one of that key in the registry.
+        """Use a loaded pair, or load the registry's pair with that key.
 
         Args:
             stop: ends a call within a round.
@@ -134,7 +134,7 @@ class HarnessModel(TemplateLM):
         A context that leaves too little space for the answer is truncated on the left.
 
         Raises:
-            RequestError: a task asks for something that is not supported, such as beams, or for as many tokens as the models read.
+            RequestError: a task asks for something that is not supported, such as beams, or its new tokens fill the context length.
             StoppedError: `stop` was set.
         """
         asked: list[Request] = []
@@ -191,7 +191,7 @@ class HarnessModel(TemplateLM):
         """Sum of log pi over a continuation (−inf if a token has probability 0), and whether every token is pi's argmax.
 
         Raises:
-            RequestError: the continuation is longer than the context, or has ids that the pair lacks.
+            RequestError: the continuation is longer than the models' context length, or either text has ids that the pair lacks.
         """
         self._check_stop()
         if len(continuation) > self.pair.context_length:
@@ -242,13 +242,13 @@ class HarnessModel(TemplateLM):
 
 
 def stop_texts(wanted: Mapping[str, Any]) -> list[str]:
-    """A task's stop texts."""
+    """The stop texts in a task's generation arguments."""
     until = wanted.get("until") or []
     return [until] if isinstance(until, str) else [text for text in until if text]
 
 
 def cut_at_stop(text: str, until: Sequence[str]) -> str:
-    """The text before the first of its stop texts."""
+    """The part of a text before the first of the stop texts that occurs in it; all of it if none does."""
     for stop in until:
         text = text.split(stop)[0]
     return text
@@ -265,10 +265,10 @@ def load_tasks(
     """Load tasks for `lm_eval.evaluator.evaluate`.
 
     Args:
-        names: of tasks, groups or tags, the harness's own or in the folder `include_path`.
-        num_fewshot: number of examples in each prompt, except for tasks that say 0; None takes each task's own number.
+        names: names of tasks, groups or tags, from the harness or from the folder `include_path`.
+        num_fewshot: number of examples in each prompt, except for tasks whose own number is 0; None takes each task's own.
         generation: generation arguments that override the tasks' own.
-        runs_code: whether tasks may run code on this machine that a model wrote.
+        runs_code: whether tasks may run model-written code on this machine.
 
     Raises:
         RequestError: there is no such task or folder, or a task is multimodal, or would run code without consent.
@@ -334,7 +334,7 @@ class TaskItems(Items):
         """Load a task and build its prompts, through the pair's chat template if it has one.
 
         Args:
-            name: "lm-eval:" and the task's name in the harness, or in a file of `include_path`.
+            name: "lm-eval:" and the name of a task of the harness, or of a file in `include_path`.
             limit: maximum number of documents; 0 takes all.
 
         Raises:

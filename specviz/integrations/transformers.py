@@ -48,7 +48,7 @@ from specviz.schema.settings import AUTO, Request
 
 _SEEDS = 1 << 62
 _OF_NO_EFFECT = ("use_cache", "logits_to_keep", "cache_position", "cache", "past_key_values")
-"""Ignored keyword arguments: they configure forward passes, and the engine runs its own. `generate` makes the empty cache."""
+"""Ignored keyword arguments: they configure forward passes, and the engine runs its own. The cache is empty: `generate` made it."""
 
 _REFUSED = (
     *("assistant_ensemble_weight", "assistant_tokenizer", "speculation_type", "is_assistant", "synced_gpus"),
@@ -101,7 +101,7 @@ def cascade_generate(
         input_ids: prompts, int64 [B, n], padded on the left; `attention_mask` in `model_kwargs` is 0 there.
         logits_processor: may contain repetition penalty, forbidden tokens, temperature, top-k, top-p, min-p, normalisation.
         stopping_criteria: called as in transformers after each new column t, with ids [B, n + t]; scores are None.
-        drafter: the smaller model, on the verifier's kind of device. A compiled model runs uncompiled.
+        drafter: the smaller model, required, on the verifier's kind of device. A compiled model runs uncompiled.
         method: one of `specviz.core.methods.METHODS`.
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
@@ -248,7 +248,7 @@ def _settings(
 ) -> dict[str, Any]:
     """The settings of a request that do the same as `processors`.
 
-    `padding` has each prompt's number of padding tokens, `size` is that of the vocabulary.
+    `samples` is do_sample, `padding` has each prompt's number of padding tokens, and `size` is the vocabulary size.
     """
     asked = dict[str, Any](temperature=float(samples), repetition_penalty=1.0, forbidden_tokens=[])
     for it in processors:

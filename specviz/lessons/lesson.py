@@ -67,10 +67,10 @@ class Lesson:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Its steps; their recorded runs are read on first access.
+        """The lesson's steps; their recorded runs are read on first access.
 
         Raises:
-            LessonError: the file or a step has an error; the sentence names the file and, of an error in a step, the step.
+            LessonError: a file or a step has an error. The message names the file and, for an error in a step, the step.
         """
         return tuple(self._step(number, fields) for number, fields in enumerate(self._pictures))
 
@@ -95,7 +95,7 @@ class Lesson:
         return Step(kind, minutes, picture, texts)
 
     def cover(self) -> dict[str, Any]:
-        """What a list of lessons says of it, JSON-ready."""
+        """The lesson's entry in a list of lessons, JSON-ready. Raises LessonError if `pictures.yaml` has an error."""
         minutes = [fields.get("minutes", 0) for fields in self._pictures]
         languages = {
             code: {
@@ -127,7 +127,7 @@ class BrokenLesson:
     problem: str
 
     def cover(self) -> dict[str, Any]:
-        """What a list of lessons says of it, JSON-ready."""
+        """The lesson's entry in a list of lessons, JSON-ready."""
         return asdict(self)
 
 
@@ -138,7 +138,7 @@ def shown_lessons() -> dict[str, Lesson | BrokenLesson]:
 
 
 def read_lessons() -> dict[str, Lesson | BrokenLesson]:
-    """Read the project's lessons and those in the folder SPECVIZ_LESSONS. One that cannot be read becomes a `BrokenLesson`; the others work."""
+    """Read the project's lessons and those in the folder SPECVIZ_LESSONS. A lesson that cannot be read becomes a `BrokenLesson`."""
     named = environment.LESSONS.value()
     folders = [FOLDER, *([named] if named else [])]
     found: dict[str, Lesson | BrokenLesson] = {}

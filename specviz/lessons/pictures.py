@@ -1,7 +1,7 @@
 """The pictures of lessons: their data for the browser, and the values that a step's text can insert by a name in braces.
 
 Values come from recorded runs and sweeps; for `distributions`, `block` and `rule` the browser computes some or all.
-Each kind of picture is a function, whose keyword arguments are its fields in `pictures.yaml`; `draw` loads what a `Run` is named by.
+Each kind of picture is a function. Its keyword arguments are fields in `pictures.yaml`; for a field of type `Run`, `draw` loads the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specviz.schema.settings import AUTO
 from specviz.schema.trace import Run, Token
 
 CONTEXT, LINE = 160, 40
-"""Maximum characters shown before a token, of which a line break counts as `LINE`, so that the picture fits on its stage."""
+"""Maximum number of characters shown before a token, so that the picture fits on its stage; a line break counts as `LINE`."""
 GOOD_ENOUGH = 0.5
 """A draft token is good enough if its verifier probability is at least this share of the top token's."""
 VISIBLE = 0.01
@@ -33,14 +33,14 @@ VISIBLE = 0.01
 JUDGED = ("cascade_chow", "cascade_diff", "cascade_tokenV1", "cascade_tokenV2", "cascade_tokenV3")
 """Methods whose rule needs only the draft token and both models' top tokens, which every inspected run records."""
 CASES = ("confident and wrong", "confident and right", "both unsure", "they agree", "verifier sure")
-"""The example distributions over six words, by their names in `static/playground/cases.js`."""
+"""The example distributions over six words, by their names in `app/static/playground/cases.js`."""
 COMPUTED = (
     *("lenience", "acceptance_rate", "rejection_rate", "distance", "drafter_distance", "models_distance"),
     *("max_q", "max_p", "gap", "chow_turns", "opt_turns", "score", "threshold", "trusted"),
     *("drafter_word", "verifier_word", "q_of_verifier_word", "p_of_verifier_word", "pi_of_drafter_word"),
     "changed",
 )
-"""The numbers of a case, by their names in `static/lesson/figures.js`."""
+"""The values that the browser computes for a case, by their names in `app/static/lesson/figures.js`."""
 
 Values = dict[str, tuple[str, Any]]
 """By name: the format in which the browser writes a value, and the value."""
@@ -70,7 +70,7 @@ class Picture:
     Attributes:
         data: what the browser draws, JSON-ready.
         values: values that the text can insert by a name in braces.
-        computed: further such names, whose values the browser computes.
+        computed: names of further values, which the browser computes.
         live: where to try it; None if nowhere.
     """
 
@@ -90,7 +90,7 @@ def _load(folder: Path, name: str) -> Run:
 
 
 def draw(kind: str, fields: Mapping[str, Any], folder: Path) -> Picture:
-    """The picture of a kind with these fields, for the lesson in `folder`.
+    """Make a picture of this kind with these fields, for the lesson in `folder`.
 
     Raises:
         LessonError: the kind is unknown, or a field is missing, unknown or invalid.
@@ -121,7 +121,7 @@ def _one_of(name: str, value: object, known: Any) -> None:
 
 
 def _values(**formats: Mapping[str, Any]) -> Values:
-    """Values by format and name; values of None are omitted."""
+    """The values of a picture, given by format and then by name. Values of None are omitted."""
     return {
         name: (kind, value)
         for kind, values in formats.items()
@@ -191,7 +191,7 @@ def _coloured(run: Run) -> list[dict[str, Any]]:
 
 
 def _examined_token(run: Run, index: int) -> tuple[Token, Any, Any]:
-    """The token at an index, and the top tokens of the drafter and of the verifier."""
+    """The token at an index, and the top tokens of drafter and verifier. Raises LessonError if it was not drafted and inspected."""
     token = run.tokens[index] if 0 <= index < len(run.tokens) else None
     if token is None or token.acceptance is None or not (token.top and token.top.q and token.top.p):
         raise LessonError("“token” must be the index of a token that was drafted and inspected.")
@@ -204,7 +204,7 @@ def _text(run: Run | None = None) -> Picture:
 
 
 def _race(folder: Path, runs: dict) -> Picture:
-    """One to three runs on one clock. `runs` maps the names that the text uses for them to the runs' own names."""
+    """One to three runs on one clock. `runs` maps names that the step's text can use to the names of the runs."""
     raced = {str(name): _load(folder, str(run)) for name, run in runs.items()}
     if not 1 <= len(raced) <= 3:
         raise LessonError("“runs” must name one to three runs.")
@@ -257,7 +257,7 @@ def _coin(run: Run, token: int) -> Picture:
 
 
 def _losslessness(run: Run, token: int) -> Picture:
-    """What lossless decoding accepts and replaces at one position, for the tokens among the top tokens of both models."""
+    """What lossless decoding accepts and replaces at one position, for tokens that are top tokens of both models."""
     if run.method != LOSSLESS or run.lenience != 0:
         raise LessonError("“run” must be lossless: speed at lenience 0.")
     _, top_q, top_p = _examined_token(run, token)
@@ -274,7 +274,7 @@ def _losslessness(run: Run, token: int) -> Picture:
 
 
 def _rejections(run: Run) -> Picture:
-    """The rejected draft tokens of a run, and how probable the verifier finds each beside its top token. Most probable first."""
+    """The rejected draft tokens of a run, each with its verifier probability relative to the top token's. Most probable first."""
     found = [
         ((each.draft.p or 0.0) / each.top.p[0].probability, each.draft, each.top.p[0])
         for each in run.tokens
@@ -354,7 +354,7 @@ def _lenience(folder: Path, runs: list) -> Picture:
 
 
 def _tradeoff(methods: list, method: str, temperature: float, sweep: str = SHELF.name) -> Picture:
-    """Curves of a recorded sweep, and the most lenient setting of `method` that is not significantly less accurate than the verifier."""
+    """Curves of a recorded sweep. Marks the setting of `method` that rejects least without being significantly below the verifier."""
     for name in (method, *methods):
         _one_of("a method", name, METHODS)
     _one_of("among the methods", method, methods)

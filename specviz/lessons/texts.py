@@ -46,7 +46,7 @@ class StepText:
         return _PLACEHOLDER.sub("…", self.title)
 
     def placeholders(self) -> set[str]:
-        """The names in braces."""
+        """The names in braces in all parts of the step."""
         texts = (self.title, self.before, self.question, *self.choices, self.answer, self.notes)
         return {name for text in texts for name in _PLACEHOLDER.findall(text)}
 
@@ -98,7 +98,7 @@ def _paragraphs(body: str) -> list[str]:
 
 
 def _step(step: StepText, body: str, where: str) -> StepText:
-    """Fill in a step from the text below its heading: text, question, choices, answer, notes. `where` begins a message."""
+    """Fill in a step from the text below its heading: text, question, choices, answer, notes. `where` begins error messages."""
     blocks = _BLANK.split(_CHOICE.sub(lambda found: f"\n\n{found[0]}", body))
     notes = [each for each in blocks if each.lstrip().startswith(">")]
     step.notes = "\n".join(one for each in notes for one in _paragraphs(_NOTE.sub("", each.lstrip())))

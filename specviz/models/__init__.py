@@ -1,1 +1,1 @@
-"""Model pairs: which there are, how they are loaded, and the tokenizer they share."""
+"""Model pairs: their registry, how they are loaded, and the tokenizer that the two models share."""

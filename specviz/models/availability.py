@@ -20,7 +20,7 @@ class PairStatus:
         size_gb: size of its weights in 10⁹ bytes, in the dtype that "auto" would choose.
         cached: whether the weights are on this machine's disk.
         usable: whether they are cached or can be downloaded, and fit into the memory that is free.
-        note: in a few words what is missing or will be downloaded; empty if nothing is.
+        note: a few words about what is missing or will be downloaded; empty if nothing is.
     """
 
     spec: PairSpec
@@ -38,9 +38,9 @@ class PairStatus:
 def describe_pairs(
     pairs: Iterable[PairSpec] | None = None, held: Iterable[PairSpec] = ()
 ) -> list[PairStatus]:
-    """The status of `pairs`, by default of all in the registry, in their order. Whether the hub answers is asked at most once.
+    """The status of `pairs`, in their order; by default of all in the registry. Tests at most once whether the hub answers.
 
-    Memory of the pairs in `held` counts as free: they are loaded now, and make room for another.
+    `held` are the pairs that are loaded now. Their memory counts as free, because they can be unloaded.
     """
     # Brings torch, which takes seconds: importing this module should not.
     from specviz.models import placement
@@ -80,5 +80,5 @@ def describe_pairs(
 
 
 def _short(parameters: int) -> str:
-    """A number of parameters in short: 135M, 1.7B."""
+    """A number of parameters, abbreviated: 135M, 1.7B."""
     return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"

@@ -1,7 +1,7 @@
-"""A checkpoint: a model's tensors as published, under transformers' names; quantised ones are in GGUF's blocks.
+"""A checkpoint: a model's tensors as published, under transformers' names. Quantised tensors consist of GGUF's blocks.
 
-It is read from safetensors or a GGUF file. In safetensors, a quantised tensor is uint8 [outputs, bytes of a row], and the file's metadata has
-its format under `quantised`.
+It is read from safetensors or a GGUF file. In safetensors, a quantised tensor is uint8 [outputs, bytes of a row], and the file's metadata
+has its format under `quantised`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Checkpoint:
     """A model's config and tensors.
 
     Attributes:
-        tensors: floats as they are; quantised ones as uint8 [outputs, bytes of a row].
+        tensors: by name; quantised ones are uint8 [outputs, bytes of a row].
         formats: of the quantised tensors, by name.
-        generation_config: of its folder, as `from_pretrained` gives it to a model; None where it has no folder.
+        generation_config: as `from_pretrained` gives it to a model; None for a checkpoint that was not read from a folder.
     """
 
     config: PretrainedConfig
@@ -46,7 +46,7 @@ class Checkpoint:
 
     @staticmethod
     def read(folder: Path, gguf: Path | None = None) -> Checkpoint:
-        """Read a folder: its configs, and its safetensors or the tensors of a GGUF file elsewhere.
+        """Read the configs of a folder, and the tensors of `gguf` or else of the folder's safetensors.
 
         Raises:
             OSError, SafetensorError, ValueError: a file is missing or damaged.
@@ -62,7 +62,7 @@ class Checkpoint:
         return Checkpoint(config, tensors, formats, generation)
 
     def save(self, folder: Path, most_bytes: int = 1 << 40) -> None:
-        """Write config and safetensors of at most `most_bytes` each to an existing folder."""
+        """Write the config, and safetensors files of at most `most_bytes` each, to an existing folder."""
         self.config.save_pretrained(folder)
         shards = split_torch_state_dict_into_shards(dict(self.tensors), max_shard_size=most_bytes)
         for file, names in shards.filename_to_tensors.items():
@@ -75,7 +75,7 @@ class Checkpoint:
 
     @staticmethod
     def of(model: Any, kind: str) -> Checkpoint:
-        """A transformers model's weights; matrices with rows of whole blocks are quantised to `kind` (Q4_1 or Q8_0), to nearest."""
+        """The weights of a transformers model. Matrices with rows of whole blocks are rounded to nearest in `kind`: Q4_1 or Q8_0."""
         from gguf import GGMLQuantizationType
         from gguf.quants import quantize
 
@@ -90,7 +90,7 @@ class Checkpoint:
         return Checkpoint(model.config, tensors, formats)
 
     def floats(self, name: str) -> Tensor:
-        """A tensor as floats; a quantised one as float32."""
+        """A tensor as floats; a quantised tensor becomes float32."""
         if name not in self.formats:
             return self.tensors[name]
         from gguf import GGMLQuantizationType
@@ -100,7 +100,7 @@ class Checkpoint:
         return torch.from_numpy(dequantize(self.tensors[name].numpy(), kind))
 
     def module(self, dtype: torch.dtype, **options: Any) -> Any:
-        """The transformers model with these values, rounded to `dtype`; `options` are those of `from_pretrained`.
+        """The transformers model with these tensors, rounded to `dtype`; `options` are arguments of `from_pretrained`.
 
         Raises:
             ValueError: tensors are missing.
@@ -120,7 +120,7 @@ class Checkpoint:
 
 
 def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
-    """The config of a folder or repository, in its transformers class; the hub is asked only if `online`."""
+    """The config of a folder or repository, as an object of its transformers class. The hub is asked only if `online`."""
     from transformers import AutoConfig  # imported here: it takes half a second
 
     return AutoConfig.from_pretrained(location, local_files_only=not online, trust_remote_code=False)
@@ -129,7 +129,7 @@ def read_config(location: str, *, online: bool = False) -> PretrainedConfig:
 def _read_generation_config(folder: Path) -> GenerationConfig:
     """The generation config of a checkpoint's folder, as `from_pretrained` gives it to the model.
 
-    Derived from config.json where generation_config.json is missing or damaged.
+    It is derived from config.json if generation_config.json is missing or damaged.
     """
     try:
         return GenerationConfig.from_pretrained(str(folder), local_files_only=True)
@@ -144,7 +144,7 @@ def has_safetensors(folder: Path) -> bool:
 
 
 def is_quantised(folder: Path) -> bool:
-    """Whether a folder has weights that only `Checkpoint.read` understands."""
+    """Whether a folder has quantised safetensors, which only `Checkpoint.read` understands."""
     for path in weight_files(folder) if has_safetensors(folder) else ():
         with safe_open(path, framework="pt") as file:
             if _formats(file):
@@ -175,7 +175,7 @@ _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def from_gguf(path: Path, config: PretrainedConfig) -> Checkpoint:
-    """Read the GGUF file of a llama model that has this config; no other is read. The file stays mapped into memory."""
+    """Read the GGUF file of a model with this config; only the llama architecture is supported. The file stays mapped into memory."""
     from specviz.compat.gguf import TensorReader
 
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}

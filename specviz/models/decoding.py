@@ -1,7 +1,7 @@
-"""Tokens as text: labels of single tokens, and text that is shown while it grows.
+"""Converts tokens to text: labels of single tokens, and text that grows token by token.
 
-`tokenizer.decode` needs all ids at once. Most decoders map each token independently, so that text can be emitted while it grows. Under any
-other decoder, such as CTC (no language model has it), all text is emitted at the end.
+`tokenizer.decode` needs all ids at once. Most decoders map each token independently, so text can be emitted while it grows. With any other
+decoder, such as CTC (no language model uses it), all text is emitted at the end.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from functools import lru_cache
 from typing import Any
 
 _ANCHOR = "a"
-"""A token before others: a decoder that strips the first space of a text then strips nothing."""
+"""A token put first: a decoder that strips the leading space of a text then leaves the spaces of the other tokens."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f+][0-9A-Fa-f]>")  # a sign too: Rust's parser accepts it
 _CONTINUATIONS = "Ģ", "¿"
-"""The bytes 0x80 and 0xBF in byte-level tokens: every incomplete character can go on with one of them."""
+"""The bytes 0x80 and 0xBF as byte-level tokens. Every incomplete character can continue with at least one of these bytes."""
 _TOKENWISE = ("ByteFallback", "ByteLevel", "Metaspace", "Replace", "WordPiece")
-"""Steps of decoders that map each token of a list independently; ByteFallback depends on adjacent byte tokens too."""
+"""Types of decoder steps that map each token of a list independently; ByteFallback also depends on adjacent byte tokens."""
 
 
 class TokenLabels:
-    """A tokenizer's decoder. Called with an id, it gives the token's label, cached: its text after other tokens, a leading space included.
+    """A tokenizer's decoder. Calling it with an id returns the token's label: its text after other tokens, a leading space included.
 
-    Special tokens have labels too. Incomplete characters become U+FFFD; an unknown id is "".
+    Labels are cached. Special tokens have labels too. Incomplete characters become U+FFFD; an unknown id has the label "".
 
     Attributes:
-        special: ids that `decode` omits if it skips special tokens, such as the end-of-text token's.
+        special: ids that `tokenizer.decode` omits if `skip_special_tokens`, such as the end-of-text token's.
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        """`tokenizer` is one of transformers', with a backend of the tokenizers library."""
+        """`tokenizer` is a transformers tokenizer whose backend is from the tokenizers library."""
         backend = tokenizer.backend_tokenizer
         added = backend.get_added_tokens_decoder()
         self.special = frozenset(token for token, it in added.items() if it.special)
@@ -46,7 +46,7 @@ class TokenLabels:
         self._label = lru_cache(maxsize=65536)(self._labelled)
 
     def __call__(self, token: int) -> str:
-        """The token's own text."""
+        """The label of a token."""
         return self._label(token)
 
     def _labelled(self, token: int) -> str:
@@ -54,17 +54,17 @@ class TokenLabels:
         return "" if string is None else self._decode([_ANCHOR, string])[len(_ANCHOR) :]
 
     def string(self, token: int) -> str | None:
-        """What the decoder sees of a token; None for a special token or an unknown id, which add nothing."""
+        """The string that the decoder gets for a token; None for a special token or an unknown id, which add no text."""
         string = self._string(token)
         return None if string in self._skipped else string
 
     def text(self, strings: Sequence[str]) -> str:
-        """The text of tokens."""
+        """The text of tokens, given as their strings."""
         text = self._decode(strings) if strings else ""
         return self._cleans(text) if self._cleans else text
 
     def settled(self, strings: Sequence[str]) -> tuple[str, int]:
-        """The text of at least one token, and how many of its characters no later token can change; "" and 0 if that is unknown."""
+        """The text of at least one token, and the number of its characters that no later token can change; ("", 0) if it is unknown."""
         if self._kinds is None or ("ByteFallback" in self._kinds and _BYTE.fullmatch(strings[-1])):
             return "", 0
         text = self._decode(strings)
@@ -76,17 +76,17 @@ class TokenLabels:
 
 
 class Detokenizer:
-    """Ids to text, one at a time, never half a UTF-8 character.
+    """Converts ids to text, one id at a time, and never emits part of a UTF-8 character.
 
-    The results of `push`, and in the end of `finish`, join to exactly `tokenizer.decode(ids, skip_special_tokens=True)`, for
-    any ids. Text that a later token may change waits: a character's first bytes, a run of byte tokens. Special tokens return "".
+    For any ids, the results of `push` and finally of `finish` join to exactly `tokenizer.decode(ids, skip_special_tokens=True)`. Text
+    that a later token may change is held back: a character's first bytes, a run of byte tokens. For a special token `push` returns "".
     """
 
     def __init__(self, labels: TokenLabels) -> None:
-        """Begin a text; the prompt before it does not matter. Many texts can share `labels`."""
+        """Begin a text. It does not depend on the prompt before it. Many detokenizers can share `labels`."""
         self._labels = labels
         self._strings = list[str]()
-        self._told = 0  # characters of their text
+        self._told = 0  # characters of their text that were returned
 
     def push(self, token: int) -> str:
         """The text that `token` completes, which may be empty."""
@@ -103,7 +103,7 @@ class Detokenizer:
         return told
 
     def finish(self) -> str:
-        """The text still waiting after the last token. A second call returns ""."""
+        """The text that is still held back after the last token. A second call returns ""."""
         told = self._labels.text(self._strings)[self._told :]
         self._strings, self._told = [], 0
         return told
@@ -117,7 +117,7 @@ def _cleans_up(tokenizer: Any) -> bool:
 
 
 def _kinds(decoder: Any) -> set[str] | None:
-    """The types of a decoder's parts; None if a token's text may depend on others."""
+    """The types of a decoder's steps; None if a token's text may depend on other tokens."""
     if decoder is None:  # the backend then joins tokens with spaces
         return set()
     try:
@@ -137,7 +137,7 @@ def _kinds(decoder: Any) -> set[str] | None:
 
 
 def _flat(part: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of a decoder in the tokenizers library's JSON."""
+    """The steps of a decoder, which is given as the tokenizers library's JSON."""
     if part["type"] == "Sequence":
         return [inner for each in part["decoders"] for inner in _flat(each)]
     return [part]

@@ -1,7 +1,7 @@
 """Why a model could not be loaded, in one sentence.
 
-Libraries wrap the error that matters in others. This module looks through all of them for a cause that people can act
-on: the hub, a licence, damaged files, memory, disk.
+Libraries wrap the original error in others. This module searches the whole chain for a cause that people can act on: the
+hub, a licence, damaged files, memory, disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specviz.errors import NoRoomError, PairError, is_disk_full, is_out_of_memor
 from specviz.models.hub import weight_files
 
 Sign = type | str | Callable[[BaseException], bool]
-"""How an error is recognised: by its class, by a part of its message in lower case, or by a test."""
+"""How an error is recognised: by its class, by a substring of its lower-case message, or by a test."""
 
 
 def _shows(error: BaseException, sign: Sign) -> bool:
@@ -74,14 +74,14 @@ _FAILURES: tuple[tuple[str, tuple[Sign, ...]], ...] = (
         ),
     ),
 )
-"""Sentences about a model `{name}`, and the signs of each in an error or in one that led to it."""
+"""Sentences about a model `{name}`. A sentence applies if an error, or any error in its chain, shows one of the signs after it."""
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Refuse a folder whose weights are incomplete or in an unsupported format, before they are read.
+    """Refuse a folder that is missing, or whose weights are incomplete or in an unsupported format, before they are read.
 
     Raises:
-        PairError: in a sentence about the model `name`. A folder that cannot be judged passes: reading it will tell why.
+        PairError: the folder is refused; the message calls the model `name`. A damaged config or index passes: reading it fails later.
     """
     weights, quantisation = list[Path](), None
     with suppress(Exception):
@@ -115,7 +115,7 @@ def explain(error: BaseException, name: str) -> PairError:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, then its causes and contexts down to the first."""
+    """Yields the error, then its cause or context, and so on along the chain."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

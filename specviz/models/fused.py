@@ -1,7 +1,7 @@
-"""Makes a checkpoint a model for fused passes on the CPU, if they can run it.
+"""Turns a checkpoint into a model that runs fused passes on the CPU, if they support it.
 
-`_CONFIG`, `_ROTARY` and `_Tensors` say what fused passes support. A checkpoint with anything else runs on torch, or is refused
-there.
+`_CONFIG`, `_ROTARY` and `_Tensors` define what fused passes support. Any other checkpoint is given to the torch runner, which may
+refuse it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROTARY = {
         *("mscale", "mscale_all_dim", "truncate"),
     ),
 }
-"""Types of rotary positions, and the parameters of each besides rope_theta."""
+"""Types of rotary positions, and the parameters that each may have besides rope_theta."""
 _CONFIG = {
     # what a fused pass, or `_is_served`, reads
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act"),
@@ -48,14 +48,14 @@ _CONFIG = {
     *("_attn_implementation", "is_llama_config", "rope_interleaved", "transformers.js_config"),
     *("unsloth_fixed", "unsloth_version"),
 }
-"""Fields of a config that are supported or change nothing; any other field must have its class's default."""
+"""Fields of a config that are supported or change nothing; any other field must be None or have its class's default."""
 _FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 def is_possible(config: Any) -> bool:
     """Whether fused passes can run models of a config, on this processor and with the installed packages.
 
-    Never if SPECVIZ_CPU_RUNNER is "torch".
+    False if SPECVIZ_CPU_RUNNER is "torch".
     """
     if environment.CPU_RUNNER.value():
         return False
@@ -72,7 +72,7 @@ def is_possible(config: Any) -> bool:
 
 
 def _is_served(config: Any) -> bool:
-    """Whether fused passes have all that a config asks for."""
+    """Whether fused passes support everything that a config asks for."""
     if config.model_type not in _KINDS:
         return False
     usual = type(config)().to_dict()
@@ -106,7 +106,7 @@ class UnknownTensorsError(ValueError):
 
 
 def _rotary(config: Any) -> tuple[np.ndarray, float]:
-    """Inverse frequencies of rotary positions, float32 [head size / 2], and the factor of their cosines and sines.
+    """Inverse frequencies of rotary positions, float32 [head size / 2], and the factor by which cosines and sines are multiplied.
 
     The kind "default" is computed here: in transformers it is part of the modelling code, which is slow to import.
     """
@@ -126,12 +126,12 @@ def fused_model(
     *,
     fast: bool = False,
 ) -> Any:
-    """A `FusedModel` of a checkpoint; None where its tensors have no fused pass.
+    """A `FusedModel` of a checkpoint; None if fused passes do not support its tensors or this processor.
 
     Args:
-        load: makes the same model with transformers.
-        vocabulary: of a drafter that knows only some tokens.
-        fast: activations take one byte, as in llama.cpp; otherwise they are exact.
+        load: loads the same model with transformers.
+        vocabulary: the small vocabulary of a drafter that has one. ValueError if it does not match the config.
+        fast: whether activations take one byte, as in llama.cpp; otherwise they are exact.
     """
     from specviz.runtime.cpu.fused import functions
     from specviz.runtime.cpu.fused.decoder import Decoder, DecoderShape
@@ -171,16 +171,16 @@ def fused_model(
 
 
 class _Tensors:
-    """A checkpoint's tensors as the weights of a decoder. Those that no method reads do not count, as in transformers.
+    """Reads a checkpoint's tensors as the weights of a decoder. Tensors that no method reads are ignored, as in transformers.
 
-    Every method raises UnknownTensorsError if a tensor is missing or does not match the config: transformers may know it by another name.
+    Every method raises UnknownTensorsError if a tensor is missing or does not match the config; transformers may find it by another name.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint, self._config = checkpoint, checkpoint.config
 
     def _find(self, name: str, *shape: int) -> tuple[torch.Tensor, str]:
-        """A tensor of this shape, and its format."""
+        """The tensor `name`, which must have this shape as floats, and its format."""
         tensor, kind = self._checkpoint.tensors.get(name), self._checkpoint.formats.get(name, "")
         is_quantised = kind in QUANTISED and len(shape) == 2
         if is_quantised:
@@ -198,7 +198,7 @@ class _Tensors:
         return self._find(name, size)[0].float().numpy()[order]
 
     def matrix(self, inputs: int, outputs: Mapping[str, int], order: np.ndarray | None = None) -> Any:
-        """A matrix with the outputs of one tensor or several, by name; `order` reorders them."""
+        """A matrix of one or more tensors, by `outputs`: from a tensor's name to its number of outputs. `order` reorders the outputs."""
         from specviz.runtime.cpu.fused.decoder import Weights
         from specviz.runtime.cpu.fused.products import Format
 
@@ -211,7 +211,7 @@ class _Tensors:
         return Weights(rows if order is None else rows[order], Format[kinds.pop()])
 
     def embedding_and_head(self) -> tuple[Any, Any]:
-        """The token embedding and the output layer, which is None if they are tied."""
+        """The token embedding and the output layer; the output layer is None if it is tied to the embedding."""
         hidden, size, tensors = self._config.hidden_size, self._config.vocab_size, self._checkpoint.tensors
         embedding, head = "model.embed_tokens.weight", "lm_head.weight"
         found = self.matrix(hidden, {embedding: size})
@@ -222,7 +222,7 @@ class _Tensors:
         return found, None
 
     def layer(self, number: int) -> Any:
-        """A layer's weights, with queries and keys ordered for the fused pass."""
+        """The weights of layer `number`, with the outputs for queries and keys in the fused pass's order."""
         from specviz.runtime.cpu.fused.decoder import LayerWeights
         from specviz.runtime.cpu.fused.layout import adjacent_pairs
 

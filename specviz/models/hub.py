@@ -1,6 +1,6 @@
-"""The model hub: whether it answers, what is cached, what may be read, and how far a download is.
+"""The model hub: whether it answers, what is cached, what may be downloaded, and downloads with progress.
 
-Only `folder_of` raises: elsewhere, a hub that is down is an answer.
+Only `folder_of` raises errors of the hub. The other functions return a result even if the hub is down.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _WEIGHTS = {
     "pytorch_model.bin": "pytorch_model.bin",
     "pytorch_model.bin.index.json": "pytorch_model-*.bin",
 }
-"""Files that show which weights a repository has, in transformers' order of preference, and patterns of the weights' files."""
+"""Files that show in which format a repository has weights, in transformers' order of preference, with the pattern of the weight files."""
 SMALL_VOCABULARY = "vocabulary.safetensors"
-"""The file beside the weights of a drafter whose vocabulary is smaller."""
+"""File beside a drafter's weights, if the drafter has only some of its verifier's tokens."""
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "tokenizer.model")
 _DESCRIPTIONS = ("*.json", "*.txt", "*.jinja", "*.model", SMALL_VOCABULARY)
-"""Configs, tokenizers and templates, and which tokens a distilled drafter has."""
+"""Patterns of the files to download besides weights: configs, tokenizers, chat templates, and a distilled drafter's vocabulary."""
 _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
 
 
 def reachable() -> bool:
     """Whether the model hub answers at all, within seconds.
 
-    Asked first, because transformers retries an unreachable hub for most of a minute; and in a thread of its own,
+    Call this first, because transformers retries an unreachable hub for most of a minute. The request has its own thread,
     because looking up a host name may take longer than the request's timeout.
     """
     from huggingface_hub import constants
@@ -57,9 +57,9 @@ def reachable() -> bool:
 
 
 def refusal(repository: str) -> Exception | None:
-    """The error with which the hub refuses a repository: gated, missing, a bad token, too many requests, out of order.
+    """The error with which the hub refuses a repository: gated, missing, a bad token, too many requests, a server error.
 
-    None if the hub would give it, or does not tell. Ask before a download, which would repeat a refused request for half a minute.
+    None if the hub allows access or gives no clear answer. Call before a download, which would repeat a refused request for 30 s.
     """
     from huggingface_hub import auth_check
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -90,15 +90,15 @@ def is_cached(repository: str) -> bool:
 
 
 def shares_tokenizer(folder: Path) -> bool:
-    """Whether a folder has a drafter as `specviz distill` writes it, with its verifier's ids and no tokenizer."""
+    """Whether a folder holds a drafter written by `specviz distill`, which has its verifier's ids and no tokenizer."""
     names = {path.name for path in folder.iterdir()}
     return SMALL_VOCABULARY in names and not names & {*_TOKENIZERS}
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of a model's weights in a folder; those that an index names may be missing. Empty if there are none.
+    """The files of a model's weights in a folder; empty if there are none. A file that an index names may be missing.
 
-    A damaged index raises any error.
+    A damaged index can raise any exception.
     """
     first = next((it for it in map(folder.joinpath, _WEIGHTS) if it.is_file()), None)
     if first is None or first.suffix != ".json":
@@ -108,10 +108,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
-    """The folder of a repository's files, downloaded if `online`; a `location` that is a folder is returned.
+    """The folder with a repository's files, which are downloaded if `online`. If `location` is a folder, it is returned.
 
-    All files are fetched before any is read: transformers would go on without one that the hub failed to give, such as the chat
-    template or the generation config. Raises whatever huggingface_hub raises.
+    All files are fetched before any is read, because transformers ignores a failure to download some of them, such as the chat
+    template or the generation config. `name` is the model's name for `report`. Raises whatever huggingface_hub raises.
     """
     from huggingface_hub import model_info, snapshot_download
 
@@ -137,9 +137,9 @@ def folder_of(location: str, name: str, report: Progress, online: bool) -> Path:
 
 
 def _download_bar(name: str, report: Progress, total: int) -> type:
-    """A tqdm class that draws nothing and reports which share of `total` bytes is downloaded, which only increases.
+    """A tqdm class that draws nothing and reports the downloaded share of `total` bytes, which never decreases.
 
-    A bar that several files share learns of each only as it begins.
+    `total` is needed because a bar that several files share learns the size of a file only when its download begins.
     """
     from tqdm import tqdm
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedModel:
-    """A drafter made of `verifier` without some of its layers (0-based), with no weight of its own.
+    """A drafter made of `verifier` without `layers` (indices from 0). It shares all its weights with the verifier.
 
-    A model of the same class with fewer layers is built without weights, and each of its leaf modules (linear maps,
-    embeddings, norms) is replaced by the verifier's own. Only the modules around them are new, so that each attention
-    module has its index in the shorter stack, as KV caches need it. Moving or casting the drafter moves or casts the
-    verifier.
+    A model of the same class with fewer layers is built without weights. Each of its leaf modules (linear maps,
+    embeddings, norms) is then replaced by the verifier's module. Only the modules around them are new, so that each
+    attention module has its index in the shorter stack, which KV caches need. Moving or casting the drafter also moves or
+    casts the verifier.
 
     Raises:
-        PairError: a model without a plain list of independent layers, a layer it does not have, or none left.
+        PairError: the model has no plain list of independent layers, it lacks one of `layers`, or none would be left.
     """
     skipped, config = set(layers), copy.deepcopy(verifier.config)
     try:
@@ -52,7 +52,7 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
 
 
 def _graft(shell: torch.nn.Module, source: torch.nn.Module, without: torch.nn.Module | None = None) -> None:
-    """Replace the leaf modules of `shell` by those of `source` of the same name, except below the child `without`."""
+    """Replace the leaf modules of `shell` by the modules of the same name in `source`, except `without` and what is below it."""
     for name, child in source.named_children():
         if child is without:
             continue

@@ -1,7 +1,7 @@
 """Loads a pair: from its sources to two models in memory.
 
-Models come from the hub, from a folder, from the project's assets, from the embedded verifier's wheel, or out of the
-verifier itself (layer skip); a lookup has none. Any failure becomes a `PairError` of one sentence, and leaves nothing in memory.
+Models come from the hub, a folder, the project's assets, the embedded verifier's wheel, or the verifier itself (layer skip); prompt
+lookup has no drafter model. Any failure becomes a `PairError` of one sentence, and leaves nothing in memory.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ def load_pair(
     *,
     activations: str | None = None,
 ) -> ModelPair:
-    """Load a pair of the registry by its key, or any other by its `PairSpec`.
+    """Load a pair of the registry by its key, or any other pair by its `PairSpec`.
 
-    Settings of the process change while it runs, for all threads, and are restored: transformers and huggingface_hub
-    are silent (`quiet_transformers`); transformers sets torch's default dtype; and on the CPU, while passes are timed,
-    torch's number of threads changes (`runtime.cpu.threads`).
+    During this call, settings of the process change for all threads; they are restored afterwards. transformers and
+    huggingface_hub are silent (`quiet_transformers`), transformers sets torch's default dtype, and on the CPU torch's
+    number of threads changes while passes are timed (`runtime.cpu.threads`).
 
     Args:
         device: "auto" (CUDA where there is a GPU, else the CPU) or a name such as "cpu", "cuda" or "cuda:1".
         dtype: "float64", "float32", "bfloat16", "float16", or "auto" (see `placement.dtype_name`).
-        progress: called from whichever thread does the work.
-        prepack: False leaves the models exactly as transformers makes them: plain weights, its own attention.
-        activations: "exact" (as close to the float model as float32) or "fast" (one byte each). Matters only where quantised
-            weights are read as published: on the CPU in float32. Default: SPECVIZ_CPU_ACTIVATIONS, or else "exact".
+        progress: may be called from other threads.
+        prepack: False leaves the models exactly as transformers makes them: plain weights, transformers' attention.
+        activations: "exact" (as close to the float model as float32) or "fast" (one byte each). Matters only if quantised weights
+            are used as published: on the CPU in float32. Default: SPECVIZ_CPU_ACTIVATIONS, or else "exact".
 
     Raises:
-        PairError: in one sentence: unknown key, device or dtype, hub unreachable, repository gated or missing, weights
-            damaged, memory (`NoRoomError`) or disk too small, tokenizers that differ. Nothing stays in memory then.
+        PairError: one sentence: unknown key, device, dtype or activations, hub unreachable, repository gated or missing, weights damaged,
+            memory (`NoRoomError`) or disk too small, tokenizers differ, or model not supported. No part of the pair stays in memory.
     """
     spec = find_pair(key)
     activations = activations or environment.CPU_ACTIVATIONS.value()
@@ -98,7 +98,7 @@ def load_pair(
 
 
 def load_verifier(key: str, device: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a pair's verifier with plain parameters, for training or copying, and its tokenizer; arguments and errors as in `load_pair`."""
+    """Load a pair's verifier, with plain parameters for training or copying, and its tokenizer. Arguments and errors as in `load_pair`."""
     spec = find_pair(key)
     alone = replace(spec, title=spec.verifier_name, drafter=LookupSource(), drafter_parameters=0)
     pair = load_pair(alone, device, dtype, prepack=False)
@@ -113,7 +113,7 @@ def release_memory() -> None:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Turns errors into PairErrors about the model `name`."""
+    """Turns errors of the block into PairErrors about the model `name`."""
     try:
         yield
     except Exception as error:
@@ -121,7 +121,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _may_ask_hub(spec: PairSpec) -> bool:
-    """Whether the hub can be asked for a pair. Raises PairError if it is needed, but cannot be reached or denies access."""
+    """Whether a pair needs the hub and the hub answers. Raises PairError if the hub is down or refuses files that are not cached."""
     if not spec.repositories:
         return False
     online = hub.reachable()
@@ -164,7 +164,7 @@ def _assemble(spec: PairSpec, loader: _Loader, report: Progress) -> ModelPair:
 
 
 def _without_layers(verifier: Model, layers: range, prepack: bool) -> Model:
-    """A verifier without some of its layers."""
+    """The layer-skip drafter: a verifier without `layers`."""
 
     def module() -> PreTrainedModel:
         skipping = skip_layers(verifier.module(), layers)
@@ -184,10 +184,10 @@ class _Loader:
     """Loads the models of one pair.
 
     Attributes:
-        prepack: whether models are tuned once they are loaded.
+        prepack: whether models may be changed for speed: fused passes, or `modules.tune`.
         online: whether the hub may be asked.
         fast: whether activations take one byte.
-        is_drafter: whether it loads a drafter, which may use the verifier's tokenizer.
+        is_drafter: whether the model is a drafter, which may use the verifier's tokenizer.
     """
 
     placement: Placement
@@ -198,12 +198,12 @@ class _Loader:
 
     @property
     def may_fuse(self) -> bool:
-        """Whether models may run on fused passes."""
+        """Whether models may run fused passes."""
         on_cpu = self.placement.device.type == "cpu" and not self.placement.sharded
         return self.prepack and on_cpu and self.placement.dtype == torch.float32
 
     def load(self, source: Source, name: str, report: Progress) -> tuple[Model, Any]:
-        """One model and its tokenizer, None for a drafter that comes without; failures name the model."""
+        """Load one model and its tokenizer, which is None for a drafter that uses its verifier's. Error messages call the model `name`."""
         with _naming(name):
             report(0.0, f"Loading {name}")
             gguf = None
@@ -225,7 +225,7 @@ class _Loader:
             return model, AutoTokenizer.from_pretrained(folder, **options)
 
     def _model(self, folder: Path, name: str, report: Progress, gguf: Path | None = None) -> Model:
-        """The model of a folder, or of its config and a GGUF file, on its device; raises whatever reading raises."""
+        """Load the model in a folder onto its device, with the weights of `gguf` if given. Raises whatever reading raises."""
 
         def module(prepack: bool) -> PreTrainedModel:
             # Imported here: it takes two seconds, and fused passes do without.

@@ -1,7 +1,7 @@
 """Loads a model as a transformers module, on any device, and makes its passes fast.
 
-Brings transformers' modelling code, which takes two seconds to import: `loading` imports this module only if fused passes do not serve, or
-a pair's modules are asked for.
+This module imports transformers' modelling code, which takes two seconds. So `loading` imports it only if fused passes do not support a
+model, or if a caller needs the transformers module.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from specviz.runtime.cuda.decoder import fuse
 def load_module(
     folder: Path, name: str, placement: Placement, *, prepack: bool, gguf: Path | None = None
 ) -> PreTrainedModel:
-    """The model of a folder, in eval mode and without gradients.
+    """Load a folder's model, in eval mode and without gradients.
 
     Args:
-        name: its name in error messages.
+        name: the model's name in error messages.
         prepack: whether to `tune` it.
-        gguf: the file of its weights, where the folder has none.
+        gguf: the GGUF file with the weights, if the folder has only the config.
 
     Raises:
-        PairError: it does not fit into memory. Reading may raise other errors.
+        NoRoomError: the model does not fit into the memory of the GPUs. Reading may raise other errors.
     """
     if gguf or is_quantised(folder):
         model = Checkpoint.read(folder, gguf).module(placement.dtype, **_device_options(placement))

@@ -1,6 +1,6 @@
-"""A loaded model pair: a drafter and a verifier that share a tokenizer; and the checks that two models are a pair.
+"""A loaded model pair: a drafter and a verifier that share a tokenizer; and checks that two models can form a pair.
 
-Of a generation config, a pair takes the ends, suppressed ids and the repetition penalty. Temperature and truncation are a request's settings.
+From the verifier's generation config, a pair takes EOS ids, suppressed ids and repetition penalty. Requests set temperature and truncation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ModelPair:
     """A drafter and a verifier, ready to run, over one tokenizer's ids.
 
     Attributes:
-        drafter_model, verifier_model: the models in memory, which make runners.
+        drafter_model, verifier_model: the loaded models, from which runners are made.
         key: the registry's key, or any other name.
-        vocabulary_size: number of the tokenizer's ids that the verifier scores: 0 … vocabulary_size − 1. Logits beyond are
-            padding and cut off; q is 0 for ids that the drafter lacks.
+        vocabulary_size: number of the tokenizer's ids that the verifier scores: 0 … vocabulary_size − 1. Further logits are
+            padding and are cut off. q is 0 for ids that the drafter lacks.
         context_length: number of positions that both models can read.
         eos_token_ids: every id that ends a text.
         is_chat: whether the tokenizer has a chat template.
@@ -57,7 +57,7 @@ class ModelPair:
 
     @cached_property
     def pass_times(self) -> PassTimes:
-        """How long forward passes take, measured at first use. Nothing else may run on the models meanwhile."""
+        """How long forward passes take, measured at first use. Nothing else may run on the models during the measurement."""
         from specviz.runtime.pass_times import measure  # brings torch
 
         return measure(*self.runners(), self.context_length)
@@ -69,12 +69,12 @@ class ModelPair:
 
     @property
     def verifier(self) -> PreTrainedModel:
-        """The verifier likewise."""
+        """The verifier as a transformers model; see `drafter`."""
         return self.verifier_model.module()
 
     @property
     def device(self) -> torch.device:
-        """The device that takes token ids: the drafter's, and that of the verifier's first layer."""
+        """The device of token ids: the drafter's device, and that of the verifier's first layer."""
         return self.drafter_model.device
 
     @property
@@ -89,11 +89,11 @@ class ModelPair:
 
     @property
     def repetition_penalty(self) -> float:
-        """The default of requests, from the verifier's generation config; 1 is off."""
+        """The default for requests, from the verifier's generation config; 1 is off."""
         return float(getattr(self.verifier_model.generation_config, "repetition_penalty", None) or 1.0)
 
     def runners(self, *, apart: bool = False) -> tuple[Runner, Runner]:
-        """Runners of drafter and verifier, without slots. If `apart`, they do not use the buffers that other runners share."""
+        """New runners of drafter and verifier, without slots. If `apart`, they do not use the buffers that other runners share."""
         size = self.vocabulary_size
         return self.drafter_model.runner(size, apart=apart), self.verifier_model.runner(size, apart=apart)
 
@@ -111,19 +111,19 @@ def pair_from_models(
 ) -> ModelPair:
     """Make a pair of two loaded causal language models and the verifier's tokenizer.
 
-    Both models are changed: put into eval mode, their gradients switched off.
+    Both models are changed: eval mode, no gradients, and eager attention if their scores are softcapped (Gemma 2).
 
     Args:
         drafter: on the same kind of device as the verifier.
         verifier: the larger model, which scores the draft tokens.
         tokenizer: the verifier's.
-        drafter_tokenizer: the drafter's own, if it has one. It must split every text as `tokenizer` does, but may lack ids or have
-            further ones.
-        key, title, drafter_name, verifier_name: as in `ModelPair`; a model's name is its class and size by default.
+        drafter_tokenizer: the drafter's tokenizer, if it has one. It must split every text as `tokenizer` does, but may lack ids or
+            have additional ids.
+        key, title, drafter_name, verifier_name: as in `ModelPair`. By default, a model's name is its class and size.
 
     Raises:
-        PairError: tokenizers that differ or that are written in Python, models on different kinds of device, a config without a
-            context length, or a generation config that cannot be followed.
+        PairError: tokenizers that differ or a tokenizer written in Python, models on different kinds of device, a model that the torch
+            runner does not serve, a config without a context length, or a generation config with options that are not served.
     """
     from specviz.models.servable import torch_model
 
@@ -155,7 +155,7 @@ def make_pair(
     drafter_tokenizer: PreTrainedTokenizerBase | None = None,
     **names: str,
 ) -> ModelPair:
-    """`pair_from_models` for models of whatever runner; `names` are the strings among the fields of a `ModelPair`."""
+    """As `pair_from_models`, for models of any runner. `names` are `ModelPair`'s key, title, drafter_name and verifier_name."""
     small, large = names["drafter_name"], names["verifier_name"]
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise PairError(
@@ -196,7 +196,7 @@ _UNSERVED: dict[str, Any] = {
     **dict.fromkeys(("penalty_alpha", "token_healing"), 0),
     **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty", "num_beams", "num_beam_groups"), 1),
 }
-"""Fields that change greedy texts and are not served, each with a value at which it does nothing; so it does at None, [] and {}."""
+"""Fields of a generation config that change greedy texts and are not served, with their neutral values; None, [] and {} are neutral too."""
 
 
 def _check_is_served(config: Any, name: str) -> None:
@@ -220,9 +220,9 @@ _TRIED = (
 
 
 def share_a_tokenizer(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
-    """Whether the common ids of two tokenizers mean the same pieces, and a few tried texts are split alike.
+    """Whether the common ids of two tokenizers stand for the same pieces, and both split a few sample texts alike.
 
-    The larger one may have further ids.
+    Each may have ids and pieces that the other lacks.
     """
     ids, others = sorted((one.get_vocab(), other.get_vocab()), key=len)
     pieces = {at: piece for piece, at in others.items()}
@@ -236,10 +236,10 @@ def _class_and_size(model: PreTrainedModel) -> str:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Number of positions that a config's model can read; with LongRoPE, up to where that voids cached keys.
+    """Number of positions that a model with this config can read; with LongRoPE, at most its `exact_length`.
 
     Raises:
-        PairError: its config does not say; the message calls the model `name`.
+        PairError: the config does not say; the message calls the model `name`.
     """
     from specviz.models.servable import exact_length  # brings torch
 

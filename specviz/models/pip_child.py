@@ -1,4 +1,4 @@
-"""A script that runs pip as a child process, which ends with its parent, however that ends. The parent holds its standard input open."""
+"""A script that runs pip in a child process and ends if its parent ends, even if killed. The parent holds the script's stdin open."""
 
 import os
 import runpy

@@ -1,4 +1,4 @@
-"""Placement: on which device and in which dtype a pair is loaded, and whether it fits into the memory there."""
+"""Placement: the device and dtype with which a pair is loaded, and whether it fits into the device's memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from specviz.runtime.memory import spare_memory
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a parameter in each dtype that can be requested."""
 _SMALL = 1_000_000_000
-"""Parameters up to which a pair is loaded in float32 on a GPU without bfloat16."""
+"""Maximum parameters of a pair that is loaded in float32 on a GPU without bfloat16."""
 WEIGHTS_SHARE = 0.9
-"""Most of the free memory that weights may take: runs need the rest for KV caches and activations."""
+"""Maximum share of the free memory that weights may take: KV caches and activations need the rest."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Placement:
     """Where a pair is loaded.
 
     Attributes:
-        device: of both models, unless `sharded`.
+        device: of both models; of the drafter alone if `sharded`.
         dtype: of both models' parameters.
-        sharded: whether the verifier is divided among all GPUs, the drafter staying on `device`.
+        sharded: whether the verifier is divided among all GPUs.
     """
 
     device: torch.device
@@ -35,11 +35,11 @@ class Placement:
 
 
 def choose_placement(spec: PairSpec, device: str, dtype: str) -> Placement:
-    """The placement of a pair by the device and dtype asked for, each "auto" or a name.
+    """The placement of a pair for a device and a dtype, each given by name or as "auto".
 
     Raises:
         PairError: the device is not available, or the dtype unknown.
-        NoRoomError: the weights do not fit into the memory that is free.
+        NoRoomError: the weights do not fit into the free memory.
     """
     where = find_device(device)
     name = dtype_name(dtype, where, spec.loaded_parameters)
@@ -59,7 +59,7 @@ def choose_placement(spec: PairSpec, device: str, dtype: str) -> Placement:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; "auto" is CUDA where there is a GPU, else the CPU.
+    """The device of that name; "auto" is CUDA if there is a GPU, else the CPU.
 
     Raises:
         PairError: the device is not available here.
@@ -77,8 +77,8 @@ def find_device(name: str) -> torch.device:
 def dtype_name(name: str, device: torch.device, parameters: int = 0) -> str:
     """The name of a dtype in `DTYPE_BYTES`; "auto" is bfloat16 on CUDA, else float32.
 
-    GPUs before compute capability 8.0 only imitate bfloat16, without tensor cores: there "auto" is float32 for a pair of up
-    to a billion `parameters`, and float16 for a larger one.
+    GPUs below compute capability 8.0 only emulate bfloat16, without tensor cores. On these, "auto" is float32 for a pair of up
+    to a billion `parameters`, and float16 for a larger pair.
 
     Raises:
         PairError: there is no such dtype.
@@ -95,7 +95,7 @@ def dtype_name(name: str, device: torch.device, parameters: int = 0) -> str:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Free bytes on a device; None where they cannot be known."""
+    """Free bytes on a device; None for a device other than the CPU or CUDA."""
     if device.type == "cuda":
         return spare_memory(device)
     return int(psutil.virtual_memory().available) if device.type == "cpu" else None

@@ -18,7 +18,7 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model in transformers' format: a repository of the model hub, or a folder where `repository` is an absolute path."""
+    """A model in transformers' format: a repository of the model hub, or a folder if `repository` is an absolute path."""
 
     repository: str
 
@@ -62,12 +62,12 @@ class PairSpec:
     Attributes:
         key: its name in the shell, in links and in the API.
         title: its name on the page.
-        drafter_parameters: number of parameters, tied ones counted once; 0 where unknown, or if it is no model.
-        verifier_parameters: likewise.
+        drafter_parameters: number of parameters, tied ones counted once; 0 if unknown, or if the drafter is no model.
+        verifier_parameters: as `drafter_parameters`.
         about: one sentence for the page.
         gated: whether a licence must be accepted on the hub first.
-        repetition_penalty: of the verifier's generation config as published; 1 is off, None is unknown. A loaded pair has its own
-            config's value.
+        repetition_penalty: in the verifier's generation config as published; 1 is off, None is unknown. `ModelPair` reads it from the
+            config that was loaded.
     """
 
     key: str
@@ -84,7 +84,7 @@ class PairSpec:
 
     @property
     def origin(self) -> str:
-        """Where the weights come from: "hub" if a repository is needed, else "folder" if the verifier is one, else "embedded"."""
+        """Where the weights come from: "hub" if a repository is needed, else "folder" if the verifier is in a folder, else "embedded"."""
         if self.repositories:
             return "hub"
         return "folder" if isinstance(self.verifier, HubSource) else "embedded"

@@ -1,4 +1,4 @@
-"""Decides which transformers models the torch runner serves: allow-lists for config and class, and a probe where these do not tell.
+"""Decides which transformers models the torch runner serves: allow-lists for config and class, and a probe if these do not decide.
 
 The runner serves a model if its only state is keys and values, its positions come from `position_ids`, and a 4-D mask says which keys
 a token sees. Imports no modelling code until a model's class is needed.
@@ -35,17 +35,17 @@ _PROVEN = {
 }
 """Model types that need no probe: those of the registry, and their closest relatives."""
 _PROBED = 12
-"""Tokens of the probe. A sliding window of up to `_SHORT_WINDOW` is added, so that the probe reaches beyond it."""
+"""Tokens of each sequence in the probe. The length of a sliding window is added if it is at most `_SHORT_WINDOW`, to reach beyond it."""
 _SHORT_WINDOW = 64
 _EXACT, _ROUNDED = 0.01, 0.2
-"""Allowed difference of logits, in standard deviations: the largest one in float32 or float64, the median in half precision."""
+"""Allowed difference of logits, in standard deviations: `_EXACT` for the largest in float32 or float64, else `_ROUNDED` for the median."""
 
 _verdicts: WeakKeyDictionary[Any, dict[str | None, str]] = WeakKeyDictionary()
-"""For each model and attention, why it is not served; "" if it is."""
+"""By model and name of its attention: why the model is not served; "" if it is served."""
 
 
 def rotary_parameters(config: Any) -> list[dict[str, Any]]:
-    """The rotary parameters of a config: one, or one for each type of layer; none without rotary positions."""
+    """The sets of rotary parameters in a config: one for all layers, or one for each type of layer; empty without rotary positions."""
     given = getattr(config, "rope_parameters", None) or {}
     by_layer = [each for each in given.values() if isinstance(each, dict) and "rope_type" in each]
     return by_layer or ([given] if given else [])
@@ -54,8 +54,8 @@ def rotary_parameters(config: Any) -> list[dict[str, Any]]:
 def exact_length(config: Any) -> int | None:
     """Number of positions for which cached keys stay valid; None if they stay valid at any length.
 
-    LongRoPE (Phi-3, Phi-4-mini) changes all frequencies once a sequence exceeds the original length: transformers then reads the
-    whole sequence again.
+    LongRoPE (Phi-3, Phi-4-mini) changes all frequencies once a sequence exceeds the original length; transformers then recomputes the
+    whole sequence.
     """
     lengths = [
         int(each.get("original_max_position_embeddings") or config.original_max_position_embeddings)
@@ -66,7 +66,7 @@ def exact_length(config: Any) -> int | None:
 
 
 def check_config(config: Any) -> None:
-    """Refuse a model by its config and its class, before any weights are read.
+    """Refuse an unsupported model by its config and its class, before any weights are read.
 
     Raises:
         PairError: the runner does not serve it; the sentence names the model type.
@@ -85,8 +85,8 @@ def check_config(config: Any) -> None:
 def torch_model(module: Any) -> TorchModel:
     """Wrap a transformers model as a `TorchModel`, if the runner serves it.
 
-    Checks its config and its class and, unless its type is proven, runs a probe: a few passes over a dozen tokens. The
-    probe runs once per model and attention. A model in training mode is not probed: dropout changes its logits.
+    Checks the config, the class and, unless the model type is in `_PROVEN`, runs a probe: a few passes over a dozen tokens. The
+    probe runs once per model and attention. A model in training mode is not probed, because dropout changes its logits.
 
     Raises:
         PairError: the runner does not serve it; the sentence names the model type.
@@ -153,7 +153,7 @@ def _class_has(kind: type, config: Any) -> str:
 
 
 def _probe(model: TorchModel) -> str:
-    """Compare a model's passes over the runner's cache with its own pass without a cache; returns as `_config_has`."""
+    """Compare logits computed over the runner's cache with those of a pass without a cache. Returns why it is refused, as `_config_has`."""
     module: Any = model.module()
     try:
         differences = _differences(module, model.runner(model.output_size, apart=True))
@@ -171,9 +171,9 @@ def _probe(model: TorchModel) -> str:
 
 @torch.no_grad()
 def _differences(model: Any, runner: Runner) -> Tensor:
-    """Differences between the runner's logits and the model's own, in standard deviations, at some tokens.
+    """Largest difference between the runner's logits and the model's own at each token, in standard deviations: [2, 6].
 
-    Reads two sequences of different lengths: a prompt, a wrong block, the right block over it, then two tokens one by one.
+    Two sequences of different lengths are read: a prompt, a wrong block, the right block in its place, then two tokens one by one.
     """
     config, device = model.config.get_text_config(decoder=True), runner.device
     window = getattr(config, "sliding_window", None) or 0

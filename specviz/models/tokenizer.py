@@ -1,4 +1,4 @@
-"""Text to tokens: prompts and forbidden tokens to ids."""
+"""Converts prompts and forbidden tokens to ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specviz.errors import RequestError, quoted
 from specviz.schema.settings import Request
 
 encoding = threading.Lock()
-"""Held while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
+"""Hold this while prompts are encoded: two threads must not configure one fast tokenizer at the same time."""
 if hasattr(os, "register_at_fork"):  # not on Windows
     # In a forked process nobody would release a lock that another thread holds.
     os.register_at_fork(
@@ -21,7 +21,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def encode_prompt(tokenizer: Any, request: Request) -> list[int]:
-    """The ids of a request's prompt, put into the chat template if the models have one.
+    """The ids of a request's prompt. Unless it is `raw` or consists of ids, it is put into the chat template if there is one.
 
     Raises:
         RequestError: messages for a model without a chat template, a conversation that the template refuses, or a
@@ -60,7 +60,7 @@ def in_template(tokenizer: Any, messages: list[dict[str, str]], **options: Any) 
 
 
 def forbidden_ids(tokenizer: Any, forbidden: Sequence[str | int], vocabulary_size: int) -> list[int]:
-    """Ids of forbidden tokens, each given as an id or as a string that is exactly one token.
+    """The ids of forbidden tokens, sorted. Each token is given as an id or as a string that is exactly one token.
 
     Raises:
         RequestError: a string that is not one token, or an id outside the vocabulary.

@@ -1,8 +1,8 @@
 """Attention for a few queries over a KV cache: torch's fused kernel, called in batch-invariant shapes.
 
 Query heads that share a key-value head become rows of one product, so keys and values are never repeated. On the CPU, with
-four rows or more and a number of keys that is a multiple of 64, a query's bits do not depend on the other queries, the rest
-of the batch, or masked keys.
+four rows or more and a number of keys that is a multiple of 64, the bits of a query's output do not depend on the other
+queries, the rest of the batch, or masked keys.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from specviz.compat.transformers_attention import sdpa_attention_forward, sdpa_m
 GROUPED_ATTENTION = "specviz_grouped"
 """The name under which transformers knows `grouped_attention`."""
 _LEAST = 4
-"""Fewest rows: with fewer, the CPU kernel sums in another order."""
+"""Fewest query rows of a call: with fewer, the CPU kernel sums in another order."""
 _WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""cuDNN plans for tens of milliseconds at each new number of rows and keys, and these change all the time here."""
+"""Backends without cuDNN, which plans for tens of milliseconds at each new number of rows or keys; here both change often."""
 
 
 def group(model: PreTrainedModel) -> None:
-    """Let a model on one device that uses torch's attention use `grouped_attention`; any other stays as it is.
+    """Switch a model on one device from transformers' SDPA attention to `grouped_attention`. Other models are unchanged.
 
-    Models with softcapped scores (Gemma 2) stay too: torch's kernel has no softcap.
+    Models with softcapped scores (Gemma 2) are unchanged too: torch's kernel has no softcap.
     """
     on_one_device = len({parameter.device for parameter in model.parameters()}) == 1
     softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
@@ -66,8 +66,8 @@ def grouped_attention(
 
 
 def mask_band(length: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """One row of a causal mask, [2 · length]: added to the scores of keys at distances length - 1, …, 0 before the query,
-    then of keys after it. 0 where a key is seen (within the `window`, if there is one), −inf elsewhere.
+    """The values [2 · length] that a causal mask adds to scores: for keys length - 1, …, 0 positions before the query, then for
+    keys after the query. 0 for visible keys (within the `window`, if there is one), −inf for the others.
     """
     bias = torch.full((2 * length,), -torch.inf, dtype=dtype, device=device)
     bias[max(0, length - (window or length)) : length] = 0.0
@@ -75,24 +75,24 @@ def mask_band(length: int, window: int | None, dtype: torch.dtype, device: torch
 
 
 def layer_configs(config: Any) -> list[Any]:
-    """The config of each layer: all the same one, unless layers differ (Gemma 4's heads)."""
+    """The config of each layer: the same object for all layers, unless layers differ (the heads of Gemma 4)."""
     if getattr(config, "is_heterogeneous", False):
         return list(config.per_layer_config)
     return [config] * config.num_hidden_layers
 
 
 def key_heads(config: Any) -> int:
-    """Key-value heads of a layer: as many as query heads where the config does not say."""
+    """Number of key-value heads of a layer; the number of query heads if the config gives none."""
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
 def sharing(config: Any) -> int:
-    """Query heads of a layer that share a key-value head."""
+    """Number of query heads that share a key-value head in a layer."""
     return int(config.num_attention_heads) // key_heads(config)
 
 
 def grouped_mask(band: Tensor, positions: Tensor, visible: int, config: Any) -> Tensor:
-    """The mask [B, 1, rows, visible] of `grouped_attention` for queries at `positions` [B, n], cut from a `mask_band`."""
+    """The mask [B, 1, rows, visible] of `grouped_attention` for queries at `positions` [B, n]. Each row is a slice of a `mask_band`."""
     rows = positions.repeat(1, sharing(config))
     rows = functional.pad(rows, (0, max(0, _LEAST - rows.shape[1])))
     return band.unfold(0, visible, 1)[len(band) // 2 - 1 - rows][:, None]

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import Cache
 
 GRAIN = 64
-"""Buffers grow, and passes see them, in steps of this many positions."""
+"""Buffers grow, and passes of transformers modules read them, in steps of this many positions."""
 _CAPTURED_GRAIN = 512
 """As `GRAIN`, for buffers that captured passes read."""
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -29,11 +29,11 @@ class KVCache(Cache):
     """Keys and values for transformers' modules; `write_to` says where the next forward pass writes and what it sees.
 
     Attributes:
-        slots, length: slots and positions that the buffers hold now; `length` is also the scratch position's index.
-        used: slots in use: the first ones that the buffers hold.
+        slots, length: number of slots and positions of the buffers; `length` is also the scratch position's index.
+        used: number of slots in use; they come first in the buffers.
         buffers: keys and values by layer.
-        mask_bands: the bands that masks are cut from, by length and window; they live as long as the buffers, since captured
-            passes read them.
+        mask_bands: see `attention.mask_band`, by length and window. They live as long as the buffers, since captured passes
+            read them.
     """
 
     def __init__(self, on_move: Callable[[], None] | None = None) -> None:
@@ -74,13 +74,13 @@ class KVCache(Cache):
         return self._visible, 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """0: slots have no common length, positions are always given."""
+        """0: slots have no common length, and passes are always given positions."""
         return 0
 
     # ---- slots and buffers
 
     def layer(self, number: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's buffers; allocated, when first asked for, with heads, size, dtype and device of `keys` and `values` [_, H, _, D]."""
+        """A layer's buffers. The first call allocates them, with heads, size, dtype and device of `keys` and `values` [_, H, _, D]."""
         if number not in self.buffers:
             # Zeros for the whole capacity, not garbage: a masked NaN would still spoil its slot.
             key_buffer, value_buffer = (
@@ -96,7 +96,7 @@ class KVCache(Cache):
         self.used += count
 
     def drop(self, slot: int, spoilt: bool) -> None:
-        """Stop using a slot; the last one moves to its index. A `spoilt` slot may hold NaN."""
+        """Stop using a slot; the last slot in use moves to its index. A `spoilt` slot may hold NaN."""
         self.used -= 1
         for buffers in self.buffers.values():
             for buffer in buffers:
@@ -106,7 +106,7 @@ class KVCache(Cache):
                     buffer[slot] = 0
 
     def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
-        """Make the buffers hold `slots` slots of `length` positions; `fresh` if their contents are not needed any more."""
+        """Make the buffers hold `slots` slots of `length` positions; `fresh` if the old contents are not needed."""
         slots, length = self._capacity(slots, length, fresh)
         if slots < self.slots or length < self.length:
             self.free()
@@ -123,7 +123,7 @@ class KVCache(Cache):
         return slots * (length + 1) - self.slots * (self.length + 1)
 
     def _capacity(self, slots: int, length: int, fresh: bool) -> tuple[int, int]:
-        """The size that buffers get; smaller than now only if `fresh` and less than half is needed."""
+        """Slots and length that buffers get. They shrink only if `fresh`, and if grown buffers would be over twice as large as needed."""
         grain = GRAIN
         if self._on_move is not None:
             slots, grain = power(slots), _CAPTURED_GRAIN
@@ -156,7 +156,7 @@ class KVCache(Cache):
                 buffer[slot, :, :length] = own[:, :length]
 
     def copy(self, other: KVCache, slots: slice) -> None:
-        """Copy slots of another cache, no longer than this one, to the last slots in use."""
+        """Copy `slots` of another cache, whose `length` is at most that of this cache, to the last slots in use."""
         target, length = slice(self.used + slots.start - slots.stop, self.used), other.length
         for number, sources in other.buffers.items():
             for buffer, source in zip(self.layer(number, *sources), sources, strict=True):
@@ -164,8 +164,8 @@ class KVCache(Cache):
 
 
 def _resized(buffer: Tensor, slots: int, length: int) -> Tensor:
-    """A larger buffer with the same contents; the old scratch position is left behind."""
-    # It is larger already if memory ran out while other layers were resized.
+    """A larger buffer with the same contents, except those of the scratch position."""
+    # The buffer is already larger if memory ran out while other layers were resized.
     slots, positions = max(slots, buffer.shape[0]), max(length + 1, buffer.shape[2])
     new = buffer.new_zeros(slots, buffer.shape[1], positions, buffer.shape[3])
     new[: buffer.shape[0], :, : buffer.shape[2] - 1] = buffer[:, :, :-1]

@@ -1,8 +1,8 @@
 """Prompt lookup: a drafter without a model. It proposes the token that followed an earlier occurrence of the latest tokens.
 
-Like vLLM's `ngram` and transformers' `prompt_lookup_num_tokens`, it uses the longest match, and the earliest of equal ones. They copy all
-K tokens from the first token's match; here each draft token is looked up anew, in the prompt, the text and the draft before it. So a
-proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
+Like vLLM's `ngram` and transformers' `prompt_lookup_num_tokens`, it uses the longest match, and the earliest of equally long ones. Those
+copy all K tokens from the first token's match; here each draft token is looked up anew, in the prompt, the text and the draft before it.
+So a proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _matched(ids: list[int], at: int) -> int:
 
 
 class LookupRunner(Runner):
-    """The runner of a prompt lookup. It reads no tokens: `propose` is given the text, and q is one-hot at each proposal."""
+    """The runner of prompt lookup. It reads no tokens: `propose` is given the text, and q is one-hot at each proposed token."""
 
     is_invariant = looks_up = is_fused = True
     chunk = 1 << 30
@@ -75,7 +75,7 @@ class LookupRunner(Runner):
 
 
 class LookupModel(Model):
-    """A prompt lookup as a `Model`, for texts of `verifier`."""
+    """Prompt lookup as a `Model`, which drafts for `verifier`."""
 
     precision = "one-hot"
     gpu = None

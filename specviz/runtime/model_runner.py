@@ -118,7 +118,7 @@ class ModelRunner(Runner):
     def _inputs(self, given: PassInputs) -> Inputs:
         """A pass's tokens, positions, and the indices it writes at, [B, n] each.
 
-        Token ids beyond the model's embedding become its last id; padding is written to the scratch position, and counts as position 0.
+        Token ids beyond the model's embedding become its last id. Padding is at position 0, and is written to the scratch position.
         """
         tokens, positions, valid = given.tokens, given.positions, given.valid
         if self._embedding_size < self.vocabulary_size:
@@ -129,13 +129,13 @@ class ModelRunner(Runner):
         return tokens, torch.where(valid, positions, 0), index
 
     def _pair_logits(self, *inputs: Tensor, slots: slice | None, visible: int) -> Tensor:
-        """The pair's logits of a pass: without padding, and −inf for tokens that the model lacks."""
+        """A pass's logits of the pair's vocabulary: padding of the model's vocabulary is cut, tokens that the model lacks have −inf."""
         logits = self._run(*inputs, slots=slots, visible=visible, scores=True)
         lacking = self.vocabulary_size - self._shared_size
         return functional.pad(logits, (0, lacking), value=-torch.inf) if lacking else logits
 
     def _run(self, *inputs: Tensor, slots: slice | None, visible: int, scores: bool) -> Any:
-        """A pass; returns the model's own logits if it `scores`. Reads inputs on the device only, so that it can be captured."""
+        """Run a pass. If `scores`, returns logits of the tokens that model and pair share. Inputs stay on the device, for captures."""
         tokens, positions, index = inputs
         slots = slice(0, len(tokens)) if slots is None else slots
         if self._decoder is not None:
@@ -197,7 +197,7 @@ class TorchModel(Model):
     """A transformers model as a `Model`."""
 
     def __init__(self, module: Any) -> None:
-        """Wrap a model that is ready to run and that the runner serves: see `models.servable`."""
+        """Wrap a model that is ready to run and that `ModelRunner` can run: see `models.servable`."""
         self._module, self.output_size = module, output_size(module)
         self.config, self.generation_config = module.config, module.generation_config
         weight = next(iter(module.parameters()))

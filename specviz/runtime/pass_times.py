@@ -19,10 +19,10 @@ from specviz.runtime.runner import Runner
 _DRAFTER_COUNTS, _VERIFIER_COUNTS = (1, 8), (1, 8, 2, 4, 16, 32)
 """Tokens of the timed passes, in that order: for a slow pair, only the first two are timed."""
 _TRIES, _SECONDS = 6, 0.4
-"""Repetitions, of which the fastest counts, since others were held up; and seconds after which only the first two passes still begin."""
+"""Repetitions, of which the fastest counts; and seconds after which timing ends, unless the first two passes are not yet timed."""
 
 Curve = tuple[tuple[int, float], ...]
-"""Seconds of a pass by the tokens it reads, ascending."""
+"""(tokens, seconds) of passes, by ascending number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _curve(runner: Runner, counts: Sequence[int], longest: int) -> Curve:
     runner.admit([None], most)
     try:
         run(counts[-1])  # the first pass of all reads weights from the disk
-        if runner.device.type == "cuda":  # where a pass is captured at its third time
+        if runner.device.type == "cuda":  # where the third pass of a shape is captured
             for count in [*counts] * (PLAIN + 1):
                 run(count)
         end = time.perf_counter() + _SECONDS
@@ -76,7 +76,7 @@ def _curve(runner: Runner, counts: Sequence[int], longest: int) -> Curve:
 
 
 def _monotone(measured: Sequence[tuple[int, float]]) -> Curve:
-    """Correct what only a disturbance explains: a pass over more tokens is no faster than one over fewer, and no slower than several."""
+    """Correct disturbed timings: a pass over more tokens is no faster than a pass over fewer, and no slower than several of those."""
     curve = [measured[0]]
     for count, seconds in measured[1:]:
         fewer, before = curve[-1]
@@ -85,7 +85,7 @@ def _monotone(measured: Sequence[tuple[int, float]]) -> Curve:
 
 
 def _interpolated(curve: Curve, tokens: int) -> float:
-    """On the line through the two measurements around `tokens`, or through the last two beyond them."""
+    """Seconds on the line through the two measurements around `tokens`, or through the nearest two outside the measured range."""
     if len(curve) == 1:
         return curve[0][1]
     counts = [count for count, _ in curve]

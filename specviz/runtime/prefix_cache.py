@@ -14,7 +14,7 @@ from specviz.runtime.runner import KeyValues
 TOKENS = 1024
 """Most tokens cached, over all prefixes: a token of the embedded verifier takes 46 KB."""
 LONGEST = 256
-"""Most tokens cached of a prefix."""
+"""Most tokens of a cached prefix."""
 SHORTEST = 16
 """Fewest tokens of a cached prefix: a shorter one is prefilled faster than restored."""
 
@@ -26,21 +26,21 @@ class PrefixCache:
         self._prefixes: list[tuple[list[int], KeyValues]] = []
 
     def find(self, ids: Sequence[int]) -> tuple[KeyValues | None, int]:
-        """Keys and values of the cached prefix that has the longest common prefix with `ids`, and its length; None and 0 below `SHORTEST`.
+        """Keys and values of the cached prefix that shares the most first ids with `ids`, and how many it shares; None, 0 below `SHORTEST`.
 
-        They may hold more positions than that.
+        Keys and values may hold more positions than are shared.
         """
         found = [(common_length(prefix, ids), saved) for prefix, saved in self._prefixes]
         length, saved = max(found, key=itemgetter(0), default=(0, None))
         return (saved, length) if length >= SHORTEST else (None, 0)
 
     def wants(self, ids: Sequence[int]) -> bool:
-        """Whether `keep` would add to what is cached of `ids`."""
+        """Whether the first `LONGEST` of `ids` are at least `SHORTEST` tokens, and not all cached."""
         count = min(len(ids), LONGEST)
         return count >= SHORTEST and self.find(ids)[1] < count
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
-        """Add a prefix. It replaces cached ones that it begins with; the oldest are dropped when the cache is full."""
+        """Add a prefix. It replaces cached prefixes of itself; the oldest prefixes are dropped when the cache is full."""
         others = [each for each in self._prefixes if common_length(each[0], ids) < len(each[0])]
         self._prefixes = [(list(ids), saved), *others]
         while len(self._prefixes) > 1 and sum(len(prefix) for prefix, _ in self._prefixes) > TOKENS:

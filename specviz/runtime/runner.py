@@ -33,12 +33,12 @@ class PassInputs:
 
 @dataclass(frozen=True)
 class Drafting:
-    """What fused drafting reads, for each slot [D].
+    """Inputs of fused drafting for D slots.
 
     Attributes:
         tokens: the token buffer, int64 [D, 1 + K]: the token before the first draft token, then the draft tokens, which are written.
-        lengths: draft tokens of each slot, at most K.
-        positions: of each slot's first token in `tokens`.
+        lengths: number of draft tokens of each slot, at most K.
+        positions: position of each slot's first token in `tokens`.
         temperature: a number, or [D, 1].
         uniforms: float64 [D, K].
         keeps_logits: whether the drafter's logits are returned.
@@ -60,7 +60,7 @@ class Runner(ABC):
     Attributes:
         owners: the slots' owners, in the order of the slots.
         vocabulary_size: number of logits of a position.
-        device: of token ids.
+        device: device of token ids and logits.
         position_bytes: bytes of keys and values of one position on a GPU.
         is_invariant: batch invariance: a position's logits have the same bits, whatever else a pass reads.
         is_fused: whether `draft` is available.
@@ -100,10 +100,10 @@ class Runner(ABC):
 
         Args:
             tokens, positions: int64 [B, n], each token with its absolute position.
-            visible: positions to attend to: one more than the largest of `positions`.
+            visible: number of positions to attend to, one more than the largest of `positions`.
             valid: bool [B, n], False for padding, which comes last; None where there is none.
             slots: which B slots; all by default.
-            transient: the logits may be overwritten by the next such pass of this runner.
+            transient: whether this runner's next transient pass may overwrite the logits.
 
         Returns:
             Logits [B, n, vocabulary_size]; those of padding are uninitialised.
@@ -125,13 +125,13 @@ class Runner(ABC):
     def draft(self, given: Drafting) -> tuple[list[int], Tensor, Tensor | None]:
         """Fused drafting: draw the draft tokens of each slot in one call. Only where `is_fused`.
 
-        Returns the number of draft tokens of each slot, of which the largest is the number of passes; q and the logits, [D, K, V] each,
-        which the next call may overwrite.
+        Returns the number of draft tokens of each slot; q [D, K, V]; and the drafter's logits [D, K, V], None unless they are kept.
+        The next call may overwrite q and logits. The number of passes is the largest number of draft tokens.
         """
         raise NotImplementedError
 
     def propose(self, ids: list[int], count: int, banned: Collection[int]) -> list[int]:
-        """Up to `count` draft tokens for a text, none of them `banned`; fewer or none where nothing is found. Only where `looks_up`."""
+        """Up to `count` draft tokens that continue a text; stops before a `banned` token, or if nothing is found. Only where `looks_up`."""
         raise NotImplementedError
 
     # ---- slots -----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Runner(ABC):
         return slice(first, len(self.owners))
 
     def release(self, owner: Any, *, spoilt: bool = False) -> None:
-        """Free an owner's slot, if it has one; the last slot moves into the gap. A `spoilt` slot may hold NaN."""
+        """Free an owner's slot, if it has one; the last slot takes its index. A `spoilt` slot may hold NaN."""
         if owner not in self.owners:
             return
         slot = self.owners.index(owner)
@@ -159,18 +159,18 @@ class Runner(ABC):
         return 0
 
     def _copy(self, other: Any, slots: slice) -> None:
-        """Admit the owners of these slots of another runner of the same model, with their slots or copies."""
+        """Admit the owners of `slots` of another runner of the same model. Their slots are moved or copied."""
         self._cache.take(other._cache, slots)
         self.owners += other.owners[slots]
 
     def merge(self, other: Runner) -> None:
-        """Take over all owners of another runner of the same model with their slots, leaving the other empty."""
+        """Take over all owners of another runner of the same model with their slots; `other` has none afterwards."""
         if other.owners:
             self._copy(other, slice(0, len(other.owners)))
             other.clear()
 
     def copy(self, owner: Any, other: Runner) -> None:
-        """Admit `owner`, if another runner of the same model has it, with its slot or a copy; the other must not use the slot again."""
+        """If `other`, a runner of the same model, has a slot for `owner`, move or copy it to this runner. `other` must not use it again."""
         if owner in other.owners:
             slot = other.owners.index(owner)
             self._copy(other, slice(slot, slot + 1))
@@ -203,12 +203,12 @@ class Model(Protocol):
     """A language model in memory, however it is run.
 
     Attributes:
-        config, generation_config: transformers'.
+        config, generation_config: those of transformers.
         precision: how it computes, in a word or two.
         output_size: number of logits of a position, padding included.
-        device: of token ids.
-        dtype: of hidden states.
-        gpu: the one GPU it is on; None elsewhere or on several devices.
+        device: device of token ids.
+        dtype: dtype of hidden states.
+        gpu: the GPU that the model is on; None if it is elsewhere or on several devices.
     """
 
     config: Any
@@ -222,18 +222,18 @@ class Model(Protocol):
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> Runner:
         """A runner without slots, with logits of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
 
-        If `apart`, it does not use buffers that outlive their owners.
+        If `apart`, the runner has its own buffers and does not use those that the model's runners share.
         """
 
     def module(self) -> Any:
         """The same model, with the same values, as a transformers module; loaded at first use."""
 
     def free_memory(self) -> bool:
-        """Free what could be made again; returns True if anything was freed."""
+        """Free memory whose contents can be made again; returns True if any was freed."""
         return False
 
 
 def spread(logits: Tensor, known: Tensor, size: int) -> Tensor:
-    """Logits [..., m or more] of the `known` tokens [m] as logits of all `size`: −inf elsewhere."""
+    """Expand logits [..., m or more] of the `known` tokens [m] to all `size` tokens: the others get −inf."""
     whole = logits.new_full((*logits.shape[:-1], size), -math.inf)
     return whole.index_copy_(-1, known, logits[..., : len(known)])

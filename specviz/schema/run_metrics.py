@@ -1,4 +1,4 @@
-"""The figures of one run, by the field's definitions. `docs/metrics.md` works each out on two rounds."""
+"""The metrics of one run, as the field defines them. `docs/metrics.md` computes each for two example rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """The figures of a run. Without anything to divide by, a rate is None and a list is empty.
+    """The metrics of a run. If there is nothing to divide by, a rate is None and a list is empty.
 
     Attributes:
         acceptance_rate: accepted / examined draft tokens.

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from specviz.errors import RequestError, has_half_characters, quoted
 
 AUTO: Literal["auto"] = "auto"
-"""The draft length with which the engine chooses K."""
+"""The draft length of a request that lets the engine choose K."""
 MAX_DRAFT_LENGTH = 16
 MAX_INSPECT = 100
 DEFAULT_METHOD = "cascade_tokenV3"
@@ -146,14 +146,14 @@ class Prompt:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Characters of the prompt or of all its messages, and tokens of `token_ids`."""
+        """Number of characters of `prompt` or of all `messages`, and number of `token_ids`."""
         return sum(map(len, self._texts())), len(self.token_ids or ())
 
     def _texts(self) -> list[str]:
         return [self.prompt or "", *(message["content"] for message in self.messages or ())]
 
     def check_prompt(self) -> None:
-        """Raise RequestError unless exactly one of the three is given, and it is valid."""
+        """Raise RequestError unless exactly one of `prompt`, `messages`, `token_ids` is given and is valid."""
         given = [name for name in ("prompt", "messages", "token_ids") if getattr(self, name) is not None]
         if len(given) != 1:
             raise RequestError(
@@ -182,7 +182,7 @@ class Prompt:
 
 
 def _plain(given: Any, kind: Any) -> tuple[Any, ...]:
-    """The entries of a `kind`, or of a tensor or array, as Python's numbers and strings; one None for anything else."""
+    """The entries of `given`, a `kind` or a tensor or array, as Python numbers and strings; (None,) if it is anything else."""
     try:
         found = given.tolist() if hasattr(given, "tolist") else given  # arrays of torch and numpy
         if isinstance(found, kind) and not isinstance(found, str | bytes | bytearray):
@@ -206,12 +206,12 @@ def _is_conversation(messages: object) -> bool:
 
 @dataclass(frozen=True)
 class Continuation:
-    """The beginning of a run that a fork continues. `Run.fork` makes it.
+    """The beginning that a fork takes over from another run. `Run.fork` makes it.
 
     Attributes:
-        prompt: prompt of that run.
-        text: its text up to the fork, without the text of the chosen token.
-        tokens: number of its tokens up to the fork, including chosen ones.
+        prompt: prompt of the other run.
+        text: text of the other run up to the fork, without the text of the chosen token.
+        tokens: number of tokens between the prompt and the fork, including chosen tokens.
         chosen: id of the token that was inserted at the fork, or None.
         chosen_text: the text that the chosen token adds; set by the engine.
     """
@@ -246,9 +246,10 @@ class Request(Settings, Prompt):
         max_new_tokens: >= 1.
         forbidden_tokens: ids, or strings that are one token each; never drafted, never emitted.
         echo: whether the run's text begins with the prompt.
+        greedy_drafts: whether the drafter always proposes its most probable token.
         inspect: number of most probable tokens of q, p and pi to record for every token.
         return_logits: whether the run has both models' logits at every emitted position.
-        continues: for a fork, the run that it continues; `token_ids` are that run's beginning.
+        continues: for a fork, the beginning that it takes over from another run; `token_ids` are the ids of its prompt and tokens.
 
     Raises:
         RequestError: a value is not valid.

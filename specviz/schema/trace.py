@@ -61,7 +61,7 @@ class Likely:
 
 @dataclass(frozen=True)
 class Top:
-    """The most probable tokens of q, p and pi, in descending order; None if that model did not run.
+    """The most probable tokens of q, p and pi, in descending order; None for a model that did not run.
 
     At temperature 0, q and p are one-hot, so the tokens are those of the same logits at temperature 1.
     """
@@ -84,7 +84,7 @@ class WhatIf:
     """What each of the run's alternatives would have done with the examined draft token and the same uniform.
 
     Attributes:
-        acceptance: acceptance probability under each alternative, in the run's order. The token is accepted if coin < acceptance.
+        acceptance: acceptance probability under each of `Run.alternatives`, in their order. The token is accepted if coin < acceptance.
         flips: for each alternative, the critical leniences, at which its verdict changes: ascending, at most two. None if
             unknown, as for a custom rule.
         kept: [from, to), the range of leniences in which this run's rule would draw the same replacement; None if the
@@ -101,15 +101,15 @@ class Token:
     """One emitted token.
 
     Attributes:
-        text: the text that the token completes; "" for special tokens. The text of a character of several tokens is in the
+        text: the text that the token completes; "" for special tokens. If a character takes several tokens, its text is in the
             last of them. The run's last token also has the text that is left unfinished.
         label: how to show the token by itself.
         position: position in the sequence; the prompt counts.
         round: index of its round.
         accepted: whether the token was drafted and accepted; otherwise the verifier drew it.
-        special: whether it is an end-of-text token or the like.
+        special: whether it is a special token, such as the end of the text.
         draft: the draft token that was rejected here; None if none was.
-        q, p, pi: probability of this token under drafter, verifier, target; None if that model did not run.
+        q, p, pi: probability of this token under drafter, verifier, target; None for a model that did not run.
         acceptance, coin: acceptance probability and uniform of the examined draft token, which is accepted if
             coin < acceptance. None if none was examined.
         rule: the deferral test; only for cascades.
@@ -181,7 +181,7 @@ class Run(Settings, Models):
         draft_length: None if the engine chose it anew for each round (see the rounds).
         alternatives: methods and leniences to which every token's `what_if` refers, including this run's; empty without
             inspection.
-        continues: for a fork, the run that it continues, whose first tokens are at the end of `prompt_ids`.
+        continues: for a fork, the beginning that it takes over from another run; its tokens are at the end of `prompt_ids`.
         stop_reason: "eos", "length", "context" (the models' context is full), "cancelled", "time" (a server's deadline), "" while running.
         verifier_calls, drafter_calls: numbers of forward passes that this run's rounds needed, without prefill.
         neighbours: largest number of other concurrent sequences.
@@ -212,7 +212,7 @@ class Run(Settings, Models):
     def for_request(
         request: Request, *, forbidden_tokens: list[int], repetition_penalty: float, **more: Any
     ) -> Run:
-        """The run of a request before its first round. The pair determines the two settings; `more` has the other fields of the run."""
+        """The run of a request before its first round. The two settings are the values used; `more` has the other fields of the run."""
         settings = {name: getattr(request, name) for name in SETTINGS}
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
         settings |= {"forbidden_tokens": forbidden_tokens, "repetition_penalty": repetition_penalty}
@@ -222,13 +222,13 @@ class Run(Settings, Models):
     def fork(self, tokens: int, *, chosen: int | None = None, **changes: Any) -> Request:
         """A request that continues this run after its first `tokens` tokens, with the same seed and uniforms.
 
-        It writes what a run with these settings would write after the same tokens (laws 2 and 3).
+        The fork writes what a run with these settings would write after the same tokens (laws 2 and 3).
 
         Args:
             tokens: from 0 to the run's number of tokens, not counting an end-of-text token.
             chosen: id of a token to insert at the fork.
             changes: settings that differ from the run's. With another `method`, the default lenience and no custom rule apply
-                unless they are given too. `max_new_tokens` counts from the fork; by default it is what the run had left.
+                unless they are given too. `max_new_tokens` counts from the fork; by default it is the number that the run had left.
 
         Raises:
             RequestError: the run has fewer tokens, no token is left to write, or a setting is invalid.

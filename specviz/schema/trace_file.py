@@ -1,6 +1,6 @@
 """The file format of a trace: JSON lines, one for the run, one for each round, one for the end.
 
-The fields of a line are those of a dataclass. A run's fields are in the first line, except those listed below.
+The fields of a line are those of a dataclass. A run's fields are in the first line, except those in `_AT_END` and `_UNSAVED`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AT_END = (
 )
 """Fields of a run that are in the last line."""
 _UNSAVED = ("rounds", "drafter_logits", "verifier_logits")
-"""Fields of a run that are in neither line: each round has a line of its own."""
+"""Fields of a run that are in neither the first nor the last line. Each of the `rounds` has a line of its own."""
 _IF_ANY = ("continues", "neighbours", "tail")
 """Fields of a run that are left out if empty."""
 
@@ -116,7 +116,7 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def _records(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The run, its rounds and its end."""
+    """The records of all lines; TraceError unless they are a run, its rounds and its end, in this order."""
     records = [_record(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     header = records[0] if records else {}
     if header.get("type") != "run" or header.get("schema") != SCHEMA:
@@ -144,7 +144,7 @@ def _record(number: int, line: str) -> dict[str, Any]:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of a dataclass's fields. Cached: finding them takes as long as checking a hundred values."""
+    """The types of a dataclass's fields. Cached, since finding them takes as long as checking a hundred values."""
     return get_type_hints(kind)
 
 

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 LONG_STEP = 0.25
 """If steps take longer than this many seconds, joining sequences get a short first step of their own, which delays others by 25 ms."""
 READING_SHARE = 3.0
-"""Prefill between two steps may take this many times the last step's time, …"""
+"""Prefill between two steps may take this many times the last step's time: sequences that join early share the cost of the steps, …"""
 MAX_READING_SECONDS = 1.0
-"""… but no more seconds than this, unless the step itself took more: the sooner a sequence joins, the more share the cost of a step."""
+"""… but prefill may take at most this many seconds, or the last step's time if that is longer."""
 OLDEST_SHARE = 4
 """Of this many prefill passes, one goes to the oldest prefill, so that none starves, and the others to the shortest."""
 _IDLE = 2.0
@@ -51,7 +51,7 @@ class EngineLoop:
         self._prefills: list[_Prefill] = []  # in order of admission
         self._passes = 0  # so far, of all prefills
         self._step_seconds = 0.0
-        self._first_rounds: dict[Sequence, float] = {}  # when they ended
+        self._first_rounds: dict[Sequence, float] = {}  # monotonic time at which each ended
         self._is_closing, self._has_worked = False, False
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class EngineLoop:
                 self._inbox.close()
 
     def _receive(self) -> None:
-        """Call the functions that other threads have sent. Without sequences, wait for a message."""
+        """Call the functions that other threads have sent. If there are no sequences, wait for messages and return free memory."""
         is_idle = not self._scheduler.groups
         messages = self._inbox.receive(timeout=(_IDLE if self._has_worked else None) if is_idle else 0)
         if is_idle and not messages:
@@ -108,7 +108,7 @@ class EngineLoop:
     # ---- prefill ---------------------------------------------------------------------------------------------
 
     def _read_prompts(self) -> None:
-        """Admit sequences and prefill them, a chunk at a time, until the time for it is over."""
+        """Admit sequences and prefill them, a chunk at a time, until the time for prefill is over."""
         step = self._step_seconds
         end = time.monotonic() + max(step, min(READING_SHARE * step, MAX_READING_SECONDS))
         self._admit()
@@ -131,7 +131,7 @@ class EngineLoop:
             group.publish(Waiting(group.waiting[0].index, position))
 
     def _room_for(self, sequences: list[Sequence]) -> int:
-        """As `Batch.room_for`."""
+        """As `Batch.room_for`, with the sequences in prefill counted."""
         reading = [sequence for prefill in self._prefills for sequence in prefill.sequences]
         return self._batch.room_for(sequences, reading)
 
@@ -140,7 +140,7 @@ class EngineLoop:
         return _Prefill(sequences, batch, batch.read(sequences), batch.passes(sequences))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Prefill one chunk. After the last one the sequences join the batch; if its steps are long, they first step alone."""
+        """Prefill one chunk. After the last, the sequences join the batch; if the batch's steps are long, they first step alone."""
         try:
             for _ in prefill.passes:
                 prefill.passes_left -= 1
@@ -217,7 +217,7 @@ class EngineLoop:
     # ---- ends ------------------------------------------------------------------------------------------------
 
     def _end_overdue(self) -> None:
-        """End sequences that were aborted or are past their deadline."""
+        """End sequences that were aborted or are past their deadline, and fail groups whose deadline passed in the queue."""
         now = time.monotonic()
         for sequence, reason in self._scheduler.leaving(now):
             sequence.cut(reason)
@@ -237,7 +237,7 @@ class EngineLoop:
         group.publish(error)
 
     def _remove(self, sequence: Sequence) -> SequenceGroup[Sequence]:
-        """Free the slot of a sequence that is over, and return its group, which fails if the removal does."""
+        """Free the slot of a sequence that is over, and return its group. If the removal fails, so does the group."""
         failure = None
         try:
             if sequence in self._batch.sequences:
@@ -292,7 +292,7 @@ class _Prefill:
     batch: Batch
     passes: Iterator[None]
     passes_left: int
-    """An upper bound: prefix caches save some."""
+    """An upper bound, because prefix caches save passes."""
 
 
 def next_prefill(passes_left: list[int], passes: int) -> int:

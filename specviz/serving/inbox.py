@@ -1,4 +1,4 @@
-"""Messages to a shared engine's thread: functions to call between two steps. It shares nothing else with other threads, not even a lock."""
+"""Messages to a shared engine's thread: functions to call between two steps. The thread shares nothing else, not even a lock."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Inbox:
         self._is_closed = False
 
     def send(self, function: Function, refuse: Refuse | None = None) -> None:
-        """Send a function, which raises nothing. `refuse` is called with an error instead if the function will never be called.
+        """Send a function, which must raise nothing. `refuse` is called with an error instead if the function will never be called.
 
-        Without `refuse`, safe in finalizers, as `SimpleQueue.put` is reentrant.
+        Without `refuse`, this is safe in finalizers, because `SimpleQueue.put` is reentrant.
         """
         self._messages.put((function, refuse))
         if refuse and self._is_closed:  # if it closes after this line, `close` refuses the message
             self._refuse_all()
 
     def receive(self, timeout: float | None) -> list[tuple[Function, Refuse | None]]:
-        """All messages. If there are none, waits up to `timeout` seconds (None: without limit) for one."""
+        """Returns all messages. If there are none, waits up to `timeout` seconds (None: without limit) for the first."""
         messages = []
         try:
             messages.append(self._messages.get(timeout=timeout))
@@ -55,7 +55,7 @@ class Inbox:
 
 
 def answer(future: Future[T], function: Callable[[], T]) -> None:
-    """Let a future have the result of `function`, or its error."""
+    """Call `function` and set its result, or its error, in `future`."""
     try:
         future.set_result(function())
     except BaseException as error:

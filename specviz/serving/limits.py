@@ -15,12 +15,12 @@ from specviz.schema.settings import Request
 
 @dataclass(frozen=True)
 class Limits:
-    """All limits; `environment.LIMITS` has the variable of each."""
+    """All limits, each a maximum; `environment.LIMITS` has their environment variables."""
 
     max_prompt: int = 4000
     """Characters of a prompt."""
     max_prompt_tokens: int = 2048
-    """Tokens of a prompt, chat template included. 4000 characters of English are about 1100 tokens, but a rare character can be four."""
+    """Tokens of a prompt, chat template included. 4000 characters of English are about 1100 tokens, but one rare character can be four."""
     max_new_tokens: int = 512
     """Tokens of one text."""
     max_panes: int = 4
@@ -34,7 +34,7 @@ class Limits:
     per_visitor: int = 3
     """Runs of one visitor at a time, decoding or queued, over all pairs."""
     per_address: int = 64
-    """Texts of one client address at a time: enough for a class behind one router, and leaves slots for others."""
+    """Texts of one client address at a time: enough for a class behind one router, with slots left for others."""
     seconds: int = 300
     """Seconds from a request to the end of its text. A text that takes longer is cut off."""
     pairs: int = 2
@@ -53,7 +53,7 @@ class Limits:
         return replace(usual or cls(), **{name: value for name, value in found.items() if value is not None})
 
     def check(self, request: Request) -> None:
-        """Raises RequestError if a request is longer than allowed. Without a tokenizer, it can count the tokens of `token_ids` only."""
+        """Raises RequestError if a request is longer than allowed. Without a tokenizer, it counts tokens only of `token_ids`."""
         length, count = request.size
         if length > self.max_prompt:
             raise RequestError(
@@ -68,7 +68,7 @@ class Limits:
     def check_tokens(self, request: Request, count: int) -> None:
         """Raises RequestError if `count`, the number of tokens of a request's prompt, is larger than allowed.
 
-        The prompt of a fork also contains text that was written, so it may be longer.
+        The prompt of a fork may be longer, because it also contains text that was written.
         """
         most = self.max_prompt_tokens + (self.max_new_tokens if request.continues else 0)
         if count <= most:
@@ -89,12 +89,12 @@ CLASS = Limits(
     seconds=120,
     pairs=1,
 )
-"""Limits for a class of thirty on one machine. Behind a proxy all of them may have one address."""
+"""Limits for a class of thirty on one machine. Behind a proxy the whole class may have one address."""
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """The sender of a request: the session of a browser or client, and its address. An empty one is not limited."""
+    """The sender of a request: the session of a browser or client, and its address. An empty string is not limited."""
 
     session: str = ""
     address: str = ""

@@ -50,7 +50,7 @@ def together(
     requests: Sequence[Request],
     stream: Callable[[Any, list[Request]], Iterator[Event | Waiting]],
 ) -> Iterator[Event | Waiting]:
-    """The events of all requests, alternating between keys. `stream(key, requests)` serves one key. Events have the indices of `requests`."""
+    """The events of all requests, alternating between keys. `stream(key, some)` serves one key. An event's index refers to `requests`."""
     with ExitStack() as stack:
         turns: deque[tuple[Iterator[Event | Waiting], list[int]]] = deque()
         for key in dict.fromkeys(keys):
@@ -85,7 +85,7 @@ def record(kind: str, **values: Any) -> str:
 
 
 def tagged(pane: int, line: str) -> str:
-    """A line of a trace with its pane."""
+    """A line of a trace, with its pane added."""
     return f'{{"pane":{pane},{line[1:]}'
 
 

@@ -1,7 +1,7 @@
 """Logs: JSON objects or plain text, one line per event, without any prompt or generated text.
 
-Of an exception the type and frames are logged, but not its message, which may repeat user input. Of libraries only
-warnings and errors are logged, and only the template of the message, which the library's authors wrote.
+An exception is logged with its type and frames, but without its message, which may repeat user input. Libraries log only
+warnings and errors, and only the template of the message, which the library's authors wrote.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPEAT_SECONDS = 10.0
 """Seconds in which the same warning is written only once, so that nobody can fill the disk by causing it."""
 _MOST_WARNINGS = 1000
 MAX_CAUSES, MAX_FRAMES = 4, 12
-"""Maximum exceptions logged of a chain, and maximum frames logged of each, the innermost ones."""
+"""Maximum number of exceptions logged of a chain, and of frames logged of each exception: the innermost frames."""
 
 
 def configure(stream: TextIO | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -36,7 +36,7 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
     of our own loggers (by default INFO).
 
     Raises:
-        SpecvizError: a variable has another value.
+        SpecvizError: one of these variables has another value.
     """
     stream = sys.stderr if stream is None else stream
     form = LOG.value(environment) or ("text" if stream.isatty() else "json")
@@ -80,7 +80,7 @@ class _Handler(logging.StreamHandler):
         return False
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record as one JSON object, or as a line of text that an exception follows: only the parts that may be logged."""
+        """A record as one JSON object, or as a line of text, with lines for its exception. It has only the parts that may be logged."""
         time = datetime.fromtimestamp(record.created, timezone.utc)
         fields = getattr(record, "fields", {})
         error = _origin(record.exc_info[1]) if record.exc_info else []
@@ -110,7 +110,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """The first line of our own message. Of a library's message, the template; if it came formatted, the module and line that logged it."""
+    """The first line of our own message, or the template of a library's; if that came formatted, the module and line that logged it."""
     if _is_ours(record):
         text = record.getMessage()
     elif record.args and isinstance(record.msg, str):

@@ -63,7 +63,7 @@ def offered_pairs() -> dict[str, PairSpec]:
 
 @cache
 def missing_pairs() -> dict[str, str]:
-    """For each pair of the registry that is not offered, a few words why, by key. Empty if the owner chose the pairs."""
+    """Why pairs of the registry are not offered, in a few words, by key. Empty if the owner chose the pairs, and on ZeroGPU."""
     if _named(os.environ) or on_zero_gpu():
         return {}
     hardware = find_hardware(os.environ)
@@ -71,7 +71,7 @@ def missing_pairs() -> dict[str, str]:
 
 
 def default_pair() -> str:
-    """The key of the pair that the page begins with: the embedded one, or the first offered."""
+    """The key of the pair that the page begins with: the embedded pair if it is offered, else the first."""
     offered = offered_pairs()
     return DEFAULT_PAIR if DEFAULT_PAIR in offered else next(iter(offered))
 
@@ -122,7 +122,7 @@ def _obstacle(spec: PairSpec, hardware: Hardware) -> str:
 
 
 def own_pairs(text: str) -> dict[str, PairSpec]:
-    """The pairs of "name=drafter>verifier; …". A model is a hub repository, or a folder that begins with "/", "./", "../" or "~".
+    """Parse pairs from "name=drafter>verifier; …". A model is a hub repository, or a folder that begins with "/", "./", "../" or "~".
 
     Raises:
         SpecvizError: the text cannot be read, a name is taken, or a folder holds no model.

@@ -1,7 +1,7 @@
 """Recovery from failed steps, so that as few sequences as possible fail.
 
-If memory runs out and a batch can free none, the longest sequence fails. After
-any other error, each sequence repeats the step in a batch of its own.
+If memory runs out and a batch can free none, the longest sequence fails. After any other error, each sequence repeats the step in a
+batch of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def step_or_recover(batch: Batch) -> list[Outcome]:
     """One step of a batch. A sequence that fails has an outcome with an error.
 
-    If memory runs out and none can be freed, the only outcome is an error for the longest sequence. It is still in the batch: remove it before the next step.
+    If memory runs out and none can be freed, the only outcome fails the longest sequence. Remove that sequence before the next step.
     """
     try:
         return batch.step()
@@ -31,7 +31,7 @@ def step_or_recover(batch: Batch) -> list[Outcome]:
 
 
 def first_step(batch: Batch) -> list[Outcome]:
-    """A short step of a batch that is about to join another. If it fails, no sequence has changed, and the joint step tries again."""
+    """A short step of a batch before it joins another. Returns [] if it fails: no sequence has changed, and the joint step tries again."""
     try:
         return batch.step(short=True)
     except Exception as error:
@@ -40,7 +40,7 @@ def first_step(batch: Batch) -> list[Outcome]:
 
 
 def engine_error(error: Exception, count: int, longest: int) -> EngineError:
-    """What the caller of `count` sequences of up to `longest` tokens is told. A new error, because the traceback of `error` holds tensors."""
+    """The error for the caller of `count` sequences of up to `longest` tokens. It is new because the traceback of `error` holds tensors."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     if is_out_of_memory(error):

@@ -70,7 +70,7 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests can be served: not closed, all engines alive, and a pair loaded or the default pair not known to fail."""
+        """Whether requests can be served: not closed, all engines alive, and a pair loaded or no failure to load the default pair."""
         engines = [entry.engine for entry in list(self._entries.values())]
         loads = offer.default_pair() not in self._failed or any(map(self.has_loaded, offer.offered_pairs()))
         return not self._closed and loads and all(engine.is_alive for engine in engines if engine)
@@ -85,7 +85,7 @@ class Service:
         return entry is not None and entry.engine is not None and entry.engine.is_alive
 
     def states(self) -> list[PairStatus]:
-        """The status of each offered pair, as of some seconds ago. May query hub and hardware, which takes seconds."""
+        """The status of each offered pair, at most `_STATES_SECONDS` old. May query the hub and the hardware, which takes seconds."""
         with self._asking:
             if time.monotonic() >= self._asked + _STATES_SECONDS:
                 with _importing:  # torch, by way of `placement`
@@ -97,7 +97,7 @@ class Service:
             return self._states
 
     def obstacles(self) -> dict[str, str]:
-        """For each pair that cannot be loaded now, a few words why, by key. As slow as `states`."""
+        """Why pairs cannot be loaded now, in a few words, by key. As slow as `states`."""
         return self._obstacles(self.states())
 
     def _obstacles(self, states: Sequence[PairStatus]) -> dict[str, str]:
@@ -105,7 +105,7 @@ class Service:
         return {key: words for key, words in found.items() if not self.has_loaded(key)}
 
     def check_pair(self, key: str) -> None:
-        """Raises PairError if a pair is known not to be loadable now. Looks for obstacles again only if the pair had one before."""
+        """Raises PairError if a pair is known not to be loadable now. Queries the obstacles again only if the pair had one before."""
         if key in self._obstacles(self._states) and (words := self.obstacles().get(key)):
             raise PairError(
                 f"{find_pair(offer.offered_pairs().get(key, key)).title} is not available now: {words}."
@@ -127,9 +127,9 @@ class Service:
         Args:
             key: key of the pair.
             requests: texts to write side by side.
-            stop: ends them before the next round.
+            stop: once set, ends the texts before the next round.
             progress: called while the pair is loaded. Without it, `Loading` events report the progress.
-            visitor: counts against the limits per visitor and address, which do not apply by default.
+            visitor: the sender, for the limits per visitor and address. By default these limits do not apply.
 
         Yields:
             Events as they happen, `Waiting` among them. Closing the iterator ends all runs.

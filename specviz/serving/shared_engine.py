@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class SharedEngine(BaseEngine[Event | Waiting]):
-    """Serves requests of many threads on one pair. Ends when closed or garbage-collected; its streams refer to it."""
+    """Serves requests of many threads on one pair. Ends when closed or garbage-collected; its streams keep it alive."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class SharedEngine(BaseEngine[Event | Waiting]):
         """The result of `function`, called by the engine's thread between two steps.
 
         Raises:
-            EngineError: the engine was closed.
+            EngineError: the engine was closed. Errors of `function` are raised too.
         """
         future: Future[T] = Future()
         self._inbox.send(partial(answer, future, function), future.set_exception)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from specviz.schema.trace import Round, Run
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
-"""Upper bounds of a histogram's buckets, in seconds. The last bucket, beyond these, has none."""
+"""Upper bounds of a histogram's buckets, in seconds. The last bucket has no bound."""
 
 
 @dataclass
@@ -30,9 +30,9 @@ class EngineStatistics:
     """One pair's statistics since the server started. Counters never decrease, even if the pair is loaded again."""
 
     pair: str
-    """Its key."""
+    """Key of the pair."""
     max_sequences: int
-    """Slots."""
+    """Number of slots."""
     loaded: bool = False
     running: int = 0
     """Slots in use now."""
@@ -56,7 +56,7 @@ class EngineStatistics:
     time_to_first_token: Histogram = field(default_factory=Histogram)
     """Measured from a request's arrival, so it includes the time in the queue."""
     time_per_output_token: Histogram = field(default_factory=Histogram)
-    """For each run: the time after its first round, divided by the tokens after it."""
+    """For each run: the time after its first round, divided by the number of tokens after that round."""
     rounds: int = 0
     """Steps of the whole batch."""
     busy_seconds: float = 0.0
@@ -75,7 +75,7 @@ class EngineStatistics:
             self.accepted_per_position.update(range(round_.accepted))
 
     def count_end(self, run: Run, seconds: float) -> None:
-        """Add a run that ended so many seconds after its first round."""
+        """Add a run that ended `seconds` after its first round."""
         self.finished[run.stop_reason] += 1
         if later := sum(len(each.tokens) for each in run.rounds[1:]):
             self.time_per_output_token.add(seconds / later)

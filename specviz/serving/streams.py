@@ -54,7 +54,7 @@ class EventQueue:
 
 
 class SharedStream(Stream[Event | Waiting]):
-    """Events of one group. The first `next` submits it; closing or dropping the stream aborts it.
+    """Events of one group. The first `next` submits the group; closing or dropping the stream aborts the group.
 
     The engine's thread refers to the group and the event queue, never to the stream.
     """

@@ -1,8 +1,8 @@
 """The service on ZeroGPU, which lends a Space a GPU for the duration of one call and manages the queue.
 
-Each group of requests gets a GPU, a worker and an engine. A worker is a forked process, which alone sees a GPU. It can use models that the
-thread that imported `spaces` loaded before the page was launched. Its arguments and items are pickled one by one, so each event sends only
-what is new.
+Each group of requests gets a GPU, a worker and an engine. A worker is a forked process; only workers see a GPU. A worker can use
+models that were loaded before the page was launched, by the thread that imported `spaces`. The items that a worker yields are pickled one
+by one, so each item has only what is new.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEAST, MOST = 15, 80
-"""Minimum and maximum seconds that a run requests. A second on current GPUs costs 1.5 s of quota: 80 s cost 120 s, the last
+"""Minimum and maximum GPU seconds that a run requests. A second on current GPUs costs 1.5 s of quota: 80 s cost 120 s, the last
 documented daily quota of a visitor without an account."""
 
 # Estimates, not measured on ZeroGPU. Longer requests have lower priority in the queue, but unused seconds are not charged. A run that
@@ -55,7 +55,7 @@ _MARGIN = 5
 """Runs end this many seconds before their worker does, so that their texts are not lost."""
 
 _held: dict[str, ModelPair] = {}
-"""The pairs, loaded before any worker is forked."""
+"""Pairs by key. They are loaded before any worker is forked."""
 
 
 def start() -> None:
@@ -99,7 +99,7 @@ class ZeroGpuService(Service):
         return key in _held
 
     def states(self) -> list[PairStatus]:
-        """As `Service.states`: none can be checked, since only a worker sees the GPU."""
+        """As `Service.states`, but empty: no pair can be checked, since only a worker sees the GPU."""
         return []
 
     @contextmanager
@@ -112,7 +112,7 @@ class ZeroGpuService(Service):
     def _stream(
         self, key: str, requests: Sequence[Request], *, stop: threading.Event, visitor: str
     ) -> Iterator[Event]:
-        """Events as of `SharedEngine.stream`. A stop takes effect with the next round."""
+        """Events as from `SharedEngine.stream`. Once all runs have started, a stop takes effect after the next item."""
         from specviz.engine.events import Decided, Finished, Started  # slow to import
         from specviz.models.tokenizer import encode_prompt, encoding
 

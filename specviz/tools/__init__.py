@@ -1,1 +1,1 @@
-"""Jobs around the engine: benchmark, sweep report, load test, distillation, recording."""
+"""Jobs around the engine: benchmark, fit, audit, sweep report, load test, distillation, recording."""

@@ -43,11 +43,11 @@ def describe_processor() -> str:
 
 _NUMBERS = (("cpu family", "family"), ("model", "model"))
 _VECTORS = (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512-VNNI"), ("avx_vnni", "AVX-VNNI"), ("avx2", "AVX2"))
-"""Instruction sets that fused passes use, by Linux's name and ours, fastest first."""
+"""Instruction sets that fused passes use, fastest first: the name in /proc/cpuinfo, and the name to show."""
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Installed versions of the packages on which measurements depend, and of `more` packages."""
+    """Versions of Python, of the packages on which measurements depend, and of `more` packages; or "not installed"."""
     found = {"specviz": __version__, "python": platform.python_version()}
     for name in ("torch", "transformers", "flashspec", *more):
         try:

@@ -35,7 +35,7 @@ from specviz.schema.trace import Run, Token, Top
 from specviz.tools.machine import describe_machine
 
 BASELINE = "verifier-only"
-"""The recording whose time per token is the baseline for the others."""
+"""Key of the recorded run whose time per token is the baseline for the others."""
 _REPETITIONS = 5
 """How often each run of a comparison and of the race is timed."""
 
@@ -93,7 +93,7 @@ def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title
 
 
 def _again(shelf: RecordedRuns, load: Callable[[str], ModelPair], key: str, **changes: Any) -> Run:
-    """Record a run again, with changed settings."""
+    """Record a run again; `changes` replace its settings."""
     former = shelf.load(key)
     settings: dict[str, Any] = {name: getattr(former, name) for name in SETTINGS}
     settings |= {"draft_length": former.draft_length or AUTO} | changes
@@ -103,7 +103,7 @@ def _again(shelf: RecordedRuns, load: Callable[[str], ModelPair], key: str, **ch
 def medians(
     shelf: RecordedRuns, load: Callable[[str], ModelPair], keys: Iterable[str], **changes: Any
 ) -> dict[str, Run]:
-    """Record runs again in turn, several times, with changed settings. Returns those of median time by key."""
+    """Record runs again in turn, several times; `changes` replace their settings. Returns, by key, the run of median time."""
     made: dict[str, list[Run]] = {key: [] for key in keys}
     for _ in range(_REPETITIONS):
         for key, runs in made.items():
@@ -112,7 +112,7 @@ def medians(
 
 
 def _trimmed(run: Run) -> Run:
-    """The run without what comparisons do not show: other methods' verdicts, and top tokens other than both favourites and the draft."""
+    """Remove what comparisons do not show: other methods' verdicts, and top tokens other than both models' first and the draft token."""
 
     def few(token: Token) -> Token:
         if token.top is None:
@@ -128,9 +128,9 @@ def _trimmed(run: Run) -> Run:
 
 
 def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
-    """Forks of a run at the other leniences of a sweep, from the first token that differs; None if no token differs.
+    """Forks of a run by lenience, at the other `LENIENCES` of its method, from the first token that differs; None if no token differs.
 
-    They are recorded without inspection, to keep them small. A method without lenience has no forks.
+    They are recorded without inspection, to keep them small. A method that `LENIENCES` lacks has no forks.
     """
     branches: dict[float, Run | None] = {}
     for lenience in LENIENCES.get(run.method, ()):

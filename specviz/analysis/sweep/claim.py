@@ -23,7 +23,7 @@ FEWER = 0.01
 FEWEST_ITEMS = 30
 """With fewer items there is no finding, because intervals by resampling would be too narrow."""
 CURVES = 4
-"""Most curves that are shown first."""
+"""Maximum number of curves that are shown first."""
 _CHANCE = 1 / 40
 """How often a 95 % interval lies above 0 by chance."""
 
@@ -36,7 +36,7 @@ class Claim:
         headline: one sentence without intervals, or the reason why there is none.
         doubt: how sure the headline is, and whether a cascade beats both models; "" without a finding.
         curves: the methods to show first, most important first, at most `CURVES`.
-        shown: the setting of the headline; where it names none, lossless decoding or any setting.
+        shown: the setting that the headline names; if it names none, lossless decoding, or else the first setting.
         is_named: whether the headline is about one setting.
     """
 
@@ -89,9 +89,9 @@ def claim(results: Results, temperature: float) -> Claim:
 
 
 def opening_temperature(results: Results) -> float:
-    """The lowest temperature if a cascade surely beats both models there, else the middle one.
+    """The temperature to show first: the lowest if a cascade surely beats both models at it, else the middle one.
 
-    At a higher temperature a rule may gain by leaving out unlikely tokens alone.
+    At a higher temperature a rule may gain merely because it leaves out unlikely tokens.
     """
     temperatures = results.temperatures
     _, _, winner = _cascades(results, temperatures[0])
@@ -99,7 +99,7 @@ def opening_temperature(results: Results) -> float:
 
 
 def reading(results: Results, point: Point) -> str:
-    """What one setting does, in the words of the headline; "" for a model alone, and while figures are missing."""
+    """What one setting does, in the words of the headline; "" for a model alone, or if figures are missing."""
     verifier = results.point(point.setting.temperature, "verifier_only")
     has_figures = {"accuracy", "rejection_rate"} <= point.figures.keys()
     if not (verifier and has_figures and _runs_both(point)):
@@ -112,7 +112,7 @@ def reading(results: Results, point: Point) -> str:
 
 
 def best_settings(results: Results, temperature: float) -> dict[str, Point]:
-    """The settings that keep the verifier's accuracy: of each method the one with the fewest rejections. Fewest rejections first."""
+    """By method, the setting with the fewest rejections of those that keep the verifier's accuracy. Fewest rejections first."""
     found: dict[str, Point] = {}
     for point in sorted(
         (each for each in results.at(temperature) if _runs_both(each) and "accuracy" in each.ratios),
@@ -124,8 +124,8 @@ def best_settings(results: Results, temperature: float) -> dict[str, Point]:
 
 
 def _cascades(results: Results, temperature: float) -> tuple[list[Point], list[Point], Point | None]:
-    """All cascade settings; those that are surely more accurate than both models; and if these are more than chance would give,
-    the most accurate of them.
+    """All cascade settings; those that are surely more accurate than both models; and the most accurate of these, or None if
+    they are no more than chance would give.
     """
     judged = [
         point
@@ -177,7 +177,7 @@ def _rejects(point: Point, lossless: Point | None) -> str:
 
 
 def _no_cascade(judged: list[Point]) -> str:
-    """That no cascade surely beats both models; "" if no cascade was measured."""
+    """The sentence that no cascade surely beats both models; "" if no cascade was measured."""
     if not judged:
         return ""
     ahead = sum(point.beats_both != "no" for point in judged)
@@ -187,12 +187,12 @@ def _no_cascade(judged: list[Point]) -> str:
 
 
 def _right(point: Point) -> int:
-    """Questions answered right, of 100."""
+    """Number of questions answered right, of 100."""
     return of_hundred(point.value("accuracy"))
 
 
 def _rejections(point: Point) -> Estimate:
-    """Rejections over those of lossless decoding. If the sweep lacks it, over the verifier alone, which accepts nothing."""
+    """Rejection rate divided by that of lossless decoding; if the sweep lacks lossless decoding, the rejection rate itself."""
     return point.ratios.get("rejection_rate") or point.figures["rejection_rate"]
 
 

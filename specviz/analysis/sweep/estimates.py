@@ -6,9 +6,9 @@ is the value over all items. With a single item, or items with equal results, an
 
 `find_gains` says whether a cascade answers more questions than both of its models. A setting chosen among many looks better than it is, so
 each method is judged twice: at a lenience that was named before any such sweep (`NAMED`), and at its best lenience, chosen on one half of
-the questions and judged on the other, both ways round. The baseline *sequence-level choice* gives each question wholly to one model, by the
-confidence that the rules of Chow and Diff use: the mean or the minimum over the answer's tokens of max q₁, against a threshold or against the
-verifier's own. Its threshold is chosen on the other half too. In each resample the choices are made again.
+the questions and judged on the other, both ways round. The baseline *sequence-level choice* takes each answer wholly from one model: from
+the drafter if its confidence (as in Chow's rule), or its lead in confidence over the verifier (as in Diff's), reaches a threshold, which is
+chosen on the other half. Confidence is the mean or minimum of a model's largest probabilities over its answer. Each resample chooses anew.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def estimated(header: Header, samples: Sequence[Sample]) -> Results:
-    """The results of these samples of a sweep."""
+    """The results of a sweep with these samples."""
     points = estimate_points(header.plan.settings, len(header.items), samples)
     return Results(**vars(header), points=points, complete=len(samples) == header.planned, given=samples)
 
@@ -85,7 +85,7 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
 
 
 def with_latency(results: Results, settings: Sequence[Setting], timings: Sequence[Timing]) -> Results:
-    """Add relative latency: seconds per token over verifier_only's at that temperature, on items timed for both."""
+    """Results with relative latency: seconds per token divided by those of `verifier_only` at that temperature, on items timed for both."""
     items = max((one.timed for one in timings), default=-1) + 1
     seconds, tokens = np.zeros((2, len(settings), items))
     for one in sorted(timings, key=lambda one: (one.setting, one.timed, one.seconds)):
@@ -106,7 +106,7 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
 
 
 def sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Floats]:
-    """Numerators and denominators, each [settings, items]."""
+    """The numerators and denominators in `RATIOS` by name, each [settings, items]; also the number of "texts"."""
     tables = {name: np.zeros((settings, items)) for name in (*_COUNTED, "texts", "score", "scored")}
     # Sorted, since the last bits of a sum depend on its order.
     for one in sorted(samples, key=lambda one: (one.setting, one.item, one.trial)):
@@ -126,7 +126,7 @@ def sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Floa
 
 @lru_cache(maxsize=4)
 def resamples(items: int) -> Floats:
-    """How often each item counts, [1 + REPLICATES, items]: once in row 0, and in each replicate as often as it is drawn."""
+    """The weight of each item, [1 + REPLICATES, items]: 1 in row 0; in a replicate, the number of times it was drawn."""
     if not items:
         return np.ones((1, 0))
     # The legacy generator, because numpy guarantees that its numbers never change.
@@ -188,9 +188,9 @@ def _ahead(difference: Floats) -> str:
 
 
 def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The compared figures of a curve at the rejection rate of `own`; none if the curve does not reach that rate.
+    """The `COMPARED` figures of a curve at the rejection rate of `own`; empty if the curve does not reach that rate.
 
-    If it does not reach the rate in one replicate, its nearer end is used there. Leaving such replicates out would favour
+    In a replicate where the curve does not reach the rate, its nearer end is used. Leaving such replicates out would favour
     those in which the rates are similar.
     """
     rate, rates = own["rejection_rate"], curve["rejection_rate"]
@@ -201,9 +201,9 @@ def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[st
 
 
 def _best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The compared figures of the most accurate of `others` that rejects no more drafts.
+    """The `COMPARED` figures of the most accurate of those `others` that reject no more drafts than `own`.
 
-    If all reject more: those of the most accurate one, or none if it is at least as accurate as `own`.
+    If all reject more: the figures of the most accurate of all; empty if that one is at least as accurate as `own`.
     """
     rates, accuracy = others["rejection_rate"][0], others["accuracy"][0]
     fair = np.flatnonzero(rates <= own["rejection_rate"][0])
@@ -215,7 +215,7 @@ def _best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, 
 
 
 def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
-    """Piecewise linear curves [n, points], each evaluated at its own `wanted` [n]; beyond an end, the value of that end."""
+    """Evaluate n piecewise linear curves [n, points], curve i at `wanted[i]`. Beyond an end, the value is that of the end."""
     order = np.argsort(rates, axis=1, kind="stable")
     x, y = np.take_along_axis(rates, order, 1), np.take_along_axis(values, order, 1)
     right = np.clip((x <= wanted[:, None]).sum(axis=1), 1, x.shape[1] - 1)[:, None]
@@ -230,7 +230,7 @@ def interpolated(rates: Floats, values: Floats, wanted: Floats) -> Floats:
 
 
 def estimate(replicates: Floats) -> Estimate | None:
-    """The value and the 95 % percentile interval of the replicates, without NaN; None if the value is NaN."""
+    """The value `replicates[0]` with the 95 % percentile interval of the other finite replicates; None if the value is not finite."""
     value, drawn = replicates[0], replicates[1:][np.isfinite(replicates[1:])]
     if not np.isfinite(value):
         return None
@@ -244,7 +244,7 @@ def _rounded(value: float) -> float:
 
 
 def estimates(found: Mapping[str, Floats]) -> dict[str, Estimate]:
-    """The estimates of several figures, without those that are None."""
+    """The estimates of several figures by name. Figures without an estimate are left out."""
     each = {name: estimate(replicates) for name, replicates in found.items()}
     return {name: one for name, one in each.items() if one is not None}
 
@@ -257,8 +257,8 @@ class Gain(NamedTuple):
 
     Attributes:
         accuracy: share of questions right, by kind and for `ALL`.
-        above_models: its accuracy less that of the better model, over all questions; None for a model.
-        above_models_chosen: the same at the lenience chosen on the other half; None for what has no lenience.
+        above_models: the accuracy minus that of the better model, over all questions; None for a model.
+        above_models_chosen: the same with the lenience chosen on the other half; None if there is no lenience.
     """
 
     title: str
@@ -273,7 +273,7 @@ class Gains(NamedTuple):
     Attributes:
         rows: the verifier alone, the drafter alone, sequence-level choice, and each method at its lenience in `NAMED`.
         best: title of the method that is the most accurate with its lenience chosen on the other half; "" if there is none.
-        above_choice: the accuracy of `best`, so chosen, less that of sequence-level choice, by kind and for `ALL`.
+        above_choice: accuracy of `best` with that lenience minus accuracy of sequence-level choice, by kind and for `ALL`.
     """
 
     rows: tuple[Gain, ...]
@@ -306,14 +306,14 @@ def find_gains(results: Results, temperature: float) -> Gains | None:
     half = np.array([kinds[:number].count(kind) % 2 == 0 for number, kind in enumerate(kinds)])
 
     def means(found: Floats) -> dict[str, Floats]:
-        """Means by kind of scores [1 + REPLICATES or 1, items]."""
+        """Means by kind, each [1 + REPLICATES], of scores [items] or [1 + REPLICATES, items]."""
         # A resample may lack a small kind.
         return {
             kind: (own * found).sum(axis=1) / np.maximum(own.sum(axis=1), 1) for kind, own in of_kind.items()
         }
 
     def crossed(options: Floats) -> dict[str, Floats]:
-        """Means of the best of `options` [options, items] on the other half of the items; of equally good ones the first."""
+        """Means if each half of the items uses the best of `options` [options, items] on the other half; the first in a tie."""
         found = np.empty(weights.shape)
         for one in (half, ~half):
             best = (weights[:, one] @ options[:, one].T).argmax(axis=1)

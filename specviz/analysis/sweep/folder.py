@@ -41,7 +41,7 @@ SHELF = ASSETS / "sweep"
 
 
 class SweepFolder:
-    """One sweep's files. Methods that write raise OSError if the disk refuses; no finished unit is lost."""
+    """One sweep's files. Methods that write raise OSError if writing fails; no finished unit is lost."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -176,7 +176,7 @@ _HEADER, _POINTS = TypeAdapter(Header), TypeAdapter(tuple[Point, ...])
 
 
 def _read(path: Path, schema: str) -> dict[str, Any]:
-    """The record that `_write` wrote; one of the errors `_DAMAGED` if the file has something else."""
+    """The record that `_write` wrote. Raises one of `_DAMAGED` if the file is missing or has something else."""
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if (record.pop("schema"), record.pop("version")) != (schema, VERSION):
         raise ValueError(f"{path.name} is no {schema} of version {VERSION}.")

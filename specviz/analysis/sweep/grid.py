@@ -37,7 +37,7 @@ class Setting:
     lenience: float
 
     def named(self, pattern: str) -> str:
-        """The method's title; if it has a lenience, in a pattern such as "{title}, α = {alpha}"."""
+        """The method's title; for a method with a lenience, `pattern` with title and lenience, such as "{title}, α = {alpha}"."""
         method, alpha = METHODS[self.method], f"{self.lenience:g}".replace("-", "−")
         return pattern.format(title=method.title, alpha=alpha) if method.has_lenience else method.title
 
@@ -62,20 +62,20 @@ class SweepGrid:
     Attributes:
         pair: a key of the registry.
         methods: names of methods; `MODELS` are always added.
-        leniences: used for all methods, except those outside a method's range. If empty, each method has its own
+        leniences: used for all methods, except those outside a method's range. If empty, each method has its default leniences
             (`LENIENCES`).
-        points: number of a method's own leniences, including both ends; 0 takes all.
+        points: number of default leniences to take, including both ends: at least 2, or 0 for all.
         temperatures: each at least 0. At temperature 0 there is one trial, whatever `trials` says.
         prompts: "built-in", "skills", a file, or "lm-eval:TASK".
-        limit: most items; 0 takes all.
+        limit: maximum number of items; 0 takes all.
         trials: number of texts per item and setting, each with its own seed.
         draft_length: K, shared by all methods.
-        max_new_tokens: most tokens of a text.
+        max_new_tokens: maximum number of tokens of a text.
         seed: seed of everything random.
         timed: number of items that are also served one at a time to measure latency.
 
     Raises:
-        RequestError: a number is out of range, a method is unknown, or no lenience fits a method.
+        RequestError: a setting of the requests is out of range, a method is unknown, or no lenience fits a method.
     """
 
     pair: str = "embedded"
@@ -124,7 +124,7 @@ class SweepGrid:
         return self.trials if temperature > 0 else 1
 
     def seed_of(self, item: int, trial: int) -> int:
-        """The seed of an item's trial, shared by all settings, so that only the method makes a difference."""
+        """The seed of an item's trial. All settings share it, so that their texts differ only because of the setting."""
         return self.seed + item * self.trials + trial
 
 

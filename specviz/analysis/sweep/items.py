@@ -47,7 +47,7 @@ class Item:
         prompt: what a user would type.
         answers: the right answers; empty if an answer cannot be checked.
         raw: whether the prompt is used without the chat template.
-        also: the right answers to a second question in the prompt; empty if it asks one.
+        also: the right answers to a second question in the prompt; empty if there is only one question.
     """
 
     key: str
@@ -69,9 +69,8 @@ class Items:
         """Whether `text` answers the item at `index`: 1.0 if right, 0.0 if wrong, None if it has no answers.
 
         For "arithmetic", the last number of the text must equal one of the answers. Signs and thousands separators are
-        understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words, whatever their case
-        (after Unicode NFKC) and punctuation; if the item asks two questions, an answer to each. The rest of the text is
-        ignored.
+        understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words; if the
+        item asks two questions, an answer to each. Case, punctuation (after Unicode NFKC) and the rest of the text are ignored.
         """
         item = self.items[index]
         if not item.answers:
@@ -85,7 +84,7 @@ class Items:
 
 
 def kind_words(items: Iterable[Item]) -> str:
-    """How many items are of which kind: "70 about a taught skill and 110 about a fact"."""
+    """The number of items of each kind, in words: "70 about a taught skill and 110 about a fact"."""
     counts = Counter(item.kind for item in items)
     return joined([f"{count} {_KIND_WORDS.get(kind, kind)}" for kind, count in counts.items()])
 
@@ -93,8 +92,8 @@ def kind_words(items: Iterable[Item]) -> str:
 def load_items(source: str = BUILT_IN, limit: int = 0) -> Items:
     """The project's items, or those of a file with a JSON object {"prompt": ...} on each line.
 
-    A line may also have "answers" (a list of texts), "also" (those of a second question), "kind" (by default "text"), "raw" and "key" (by default "line-7"
-    and so on). Empty lines are ignored.
+    A line may also have "answers" (a list of texts), "also" (a list of answers to a second question), "kind" (by default "text"),
+    "raw" and "key" (by default "line-7" and so on). Empty lines are ignored.
 
     Args:
         source: "built-in", "skills", or the path of the file.

@@ -18,7 +18,7 @@ from specviz.analysis.sweep.items import Item
 from specviz.errors import TraceError
 
 TEXTS = "samples.jsonl.gz"
-"""The file of all texts in a sweep's folder."""
+"""Name of the file in a sweep's folder that has all texts."""
 
 
 class Sample(NamedTuple):
@@ -29,7 +29,7 @@ class Sample(NamedTuple):
         seed: seed of the uniforms; the same for all settings.
         text: the answer.
         tokens: number of emitted tokens, including an end-of-text token.
-        examined, accepted, drafted: numbers of draft tokens. None are examined if only one model ran; the drafter's own are all accepted.
+        examined, accepted, drafted: numbers of draft tokens. If only one model ran, none are examined; `drafter_only` accepts all.
         verifier_calls: forward passes of the verifier in rounds.
         score: score of the answer, in [0, 1]; None if the item has no reference answer.
         distance: sum over the tokens of TV(π, p), at the temperature of the run.
@@ -76,7 +76,7 @@ class Timing(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A number of a setting: its title, what it is, its kind, and which direction is better."""
+    """Describes a figure of a setting, for display. `is_share` figures are shown in percent."""
 
     title: str
     meaning: str
@@ -110,10 +110,10 @@ FIGURES: Mapping[str, Figure] = {
     ),
     "relative_latency": Figure("Time per token", "The verifier alone takes 100\u00a0%.", is_share=True),
 }
-"""All figures by name, quality first. A point has only those that were measured."""
+"""All figures by name, quality first. A point has only the figures that were measured."""
 
 COMPARED = ("accuracy", "log_probability")
-"""Figures whose paired differences between settings are estimated."""
+"""Names of the figures whose paired differences between settings are estimated."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ class Point:
         samples: number of texts.
         tokens: number of tokens in these texts.
         figures: by the names in `FIGURES`.
-        against_verifier: differences of the `COMPARED` figures to verifier_only at the same temperature.
-        against_speed: differences to `speed` at the same rejection rate, interpolated between its leniences; absent
-            if the curve of `speed` does not reach that rate.
-        against_min_p: differences to the most accurate setting of `lossless_min_p` that rejects no more drafts. If all reject more, to the
-            most accurate of all; absent then if that is at least as accurate.
-        ratios: "accuracy" over the verifier's, and "rejection_rate" over that of lossless decoding (`speed` at
-            lenience 0).
+        against_verifier: differences of the `COMPARED` figures from verifier_only at the same temperature.
+        against_speed: differences from the method `speed` at the same rejection rate, interpolated between its leniences; empty if `speed`
+            does not reach that rate. Like `against_min_p`, only for cascades above temperature 0.
+        against_min_p: differences from the most accurate setting of `lossless_min_p` that rejects no more drafts. If all its settings
+            reject more, differences from the most accurate of all, or empty if that one is at least as accurate as this setting.
+        ratios: "accuracy" divided by the verifier's (the mean of `verifier_only` and lossless decoding, if both were measured), and
+            "rejection_rate" divided by that of lossless decoding (`speed` at lenience 0).
         beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" if the interval of
             the difference lies above 0.
     """
@@ -183,8 +183,8 @@ class Results(Header):
         points: in the order of the plan's settings.
         complete: whether every planned text was written.
         given: the texts, unless they are in the `folder`.
-        folder: of a recorded sweep.
-        machine: what timed it, as `SweepFolder.machine`.
+        folder: the folder of a recorded sweep.
+        machine: the machine of the timings, as `SweepFolder.machine`.
     """
 
     points: tuple[Point, ...]
@@ -195,12 +195,12 @@ class Results(Header):
 
     @property
     def name(self) -> str:
-        """Its name in an address: its folder's, which outlasts its title; "" without a folder."""
+        """The sweep's name in links: its folder's name, which stays when its title changes; "" without a folder."""
         return self.folder.name if self.folder else ""
 
     @property
     def machine_words(self) -> str:
-        """The machine that timed it, in words."""
+        """The machine of the timings, in words."""
         return ", ".join(self.machine[name] for name in ("machine", "processor") if name in self.machine)
 
     @property
@@ -218,7 +218,7 @@ class Results(Header):
         return next((point for point in self.points if point.setting == wanted), None)
 
     def samples(self, setting: int) -> list[Sample]:
-        """The texts of the setting with this index, the first trial's first.
+        """The texts of the setting with this index, ordered by trial, then item.
 
         Raises:
             TraceError: they cannot be read.
@@ -230,12 +230,12 @@ class Results(Header):
 
     @cached_property
     def _lines(self) -> dict[bytes, list[bytes]]:
-        """By the setting that they begin with, in whose order they are."""
+        """The packed lines by their beginning, such as b"[3" for setting 3. Lines of a setting are adjacent."""
         lines = packed_samples(self.folder) if self.folder else []
         return {first: list(group) for first, group in groupby(lines, lambda line: line.partition(b",")[0])}
 
     def to_csv(self) -> str:
-        """A table with one row per point: its setting, its numbers of texts and tokens, and each figure with its interval."""
+        """A table with one row per point: its setting, its numbers of texts and tokens, and each estimate with its interval."""
         columns = {name: ("figures", name) for name in FIGURES}
         sides = ("against_verifier", "against_speed", "against_min_p")
         columns |= {f"{name}_{side}": (side, name) for side in sides for name in COMPARED}

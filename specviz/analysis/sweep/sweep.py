@@ -22,7 +22,7 @@ from specviz.schema.trace import Run
 
 
 class Sweep:
-    """One grid on the pair of an engine."""
+    """A grid, its items, and the engine that answers them."""
 
     def __init__(self, grid: SweepGrid, items: Items, engine: BaseEngine[Event | Waiting]) -> None:
         self.grid, self.items, self.engine = grid, items, engine
@@ -39,7 +39,7 @@ class Sweep:
         return Header(self.grid, pair.drafter_name, pair.verifier_name, pair.precision, self.items.items)
 
     def samples(self, unit: Unit, stop: threading.Event) -> list[Sample] | None:
-        """Do a unit. Returns a sample for each setting of its temperature, in order; None if stopped.
+        """Generate the texts of a unit. Returns a sample for each setting of its temperature, in order; None if stopped.
 
         Raises:
             RequestError, EngineError: as the engine does.
@@ -68,7 +68,7 @@ class Sweep:
         return asked
 
     def timings(self, asked: Sequence[tuple[int, int]], stop: threading.Event) -> Iterator[Timing]:
-        """Serve these texts of `timed` one at a time, until stopped.
+        """Serve texts one at a time, until stopped. `asked` has some of the pairs of `timed`.
 
         Raises:
             RequestError, EngineError: as the engine does.

@@ -1,7 +1,7 @@
 """The view of the tab Compare, and the panes that it shows.
 
-Two components, because a gradio component's value can go in one direction only: `Panes` sends the settings of the panes, which are set in
-the view's heads, and `CompareView` shows runs. In the browser they share `static/compare_view/chosen.js`.
+There are two components because one gradio value cannot serve both purposes: `CompareView` shows the runs that the server sends, `Panes`
+sends the settings that a visitor chooses in the heads of the panes. In the browser they share `static/compare_view/chosen.js`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ UNFIT = f"There must be {PANES[0]} to {PANES[-1]} panes, each with a method, a l
 class CompareView(ScriptedHTML):
     """Shows several runs side by side, live or recorded, each with a head in which its method is chosen.
 
-    The value is lines of `specviz.serving.lines`. Whole lines are appended to it while runs stream. It may also have
-    {"type": "recorded", "key", "machine"} before its first line: then the runs replay on one clock.
+    The value is lines of `specviz.serving.lines`. Whole lines are appended to it while runs stream. A recorded comparison begins
+    with {"type": "recorded", "key", "machine", "note"}; its runs replay together, one verifier call per step.
     """
 
     MODULE = "compare_view/compare_view"
     STYLES = ("trace_view/trace_view", "trace_view/inspector", "compare_view/compare_view")
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
-        """Make a view. The prop `group` names the form with the settings that all panes share, see `static/page/tell_form.js`.
+        """Make a view. The prop `group` names the form whose settings all panes share, see `static/page/tell_form.js`.
 
-        In the form "<group>pairs", "offered" has the available pairs.
+        The form "<group>pairs" has the keys of the available pairs in "offered".
         """
         super().__init__(
             value,
@@ -55,13 +55,13 @@ class CompareView(ScriptedHTML):
 class Panes(ScriptedHTML):
     """The settings of the panes, and buttons for recorded comparisons. `panes_value` makes the value.
 
-    An `input` event tells that a visitor has changed them; a `select` event, with a key, requests a recorded comparison.
+    An `input` event tells that a visitor has changed a setting. A `select` event, with a key, requests a recorded comparison.
     """
 
     MODULE = "compare_view/presets"
 
     def preprocess(self, payload: Any) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The panes, each with method, lenience, draft length and pair, which is None for the shared one; raises gr.Error for anything else."""
+        """Return the fields of each `Pane`. Raises gr.Error if the payload is not JSON text of a valid list of panes."""
         try:
             return [asdict(pane) for pane in _PANES.validate_json(payload, strict=True)]
         except ValidationError:

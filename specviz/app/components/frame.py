@@ -6,22 +6,25 @@ from specviz.app.components.scripted_html import ScriptedHTML
 
 
 class Bar(ScriptedHTML):
-    """Shows the name on the left, and switches for larger text and for the theme on the right, with gradio's tabs between them."""
+    """The bar at the top: the name on the left, switches for larger text and the theme on the right, gradio's tabs between them."""
 
     MODULE = "page/bar"
 
 
 class Address(ScriptedHTML):
-    """Shows a message over the page when a link is copied. A `visit` event carries {"query"}, the address of the view to show."""
+    """Shows a message over the page when a link is copied.
+
+    A `visit` event has {"query", "held"}: the query of the view to show, and whether the view's tab still shows it.
+    """
 
     MODULE = "page/address"
     OWN_EVENTS = ("visit",)
 
 
 class InvitationLine(ScriptedHTML):
-    """Empty until the teacher invites; then a line with a link, which the visitor can close.
+    """A line with a link, which the visitor can close. Empty until the teacher invites.
 
-    Polls for the invitation every `seconds`, which also tells the server that the page is open.
+    Asks for the invitation every `seconds` (a prop). This also tells the server that the page is open.
     """
 
     MODULE = "invitation/invitation"

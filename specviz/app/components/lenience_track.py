@@ -1,4 +1,4 @@
-"""The lenience slider. Equal distances change the recorded acceptance rate about equally; the expected rates are shown beside it.
+"""The lenience slider. Equal distances on it change the recorded acceptance rate about equally. The expected rates are beside it.
 
 Its value is JSON text with the method and the lenience, so that one update sets both. Event handlers on the server get the lenience as
 a number. `static/lenience_track/` draws the slider.
@@ -34,7 +34,7 @@ _SENT = TypeAdapter(_Sent)
 
 
 def lenience_value(method: str, lenience: float | None = None) -> str:
-    """The value for a lenience of a method; None is the method's default."""
+    """The value of `LenienceTrack`. A `lenience` of None is the method's default."""
     if lenience is None:
         lenience = get_method(method).default_lenience
     return json.dumps({"method": method, "lenience": lenience})
@@ -46,7 +46,7 @@ class LenienceTrack(ScriptedHTML):
     MODULE = "lenience_track/lenience_track"
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
-        """Make one; it follows the pair and the temperature of the form "", see `static/page/tell_form.js`."""
+        """Make a slider. It follows the pair and the temperature of the form named "", see `static/page/tell_form.js`."""
         super().__init__(
             value,
             title=CONTROLS["lenience"].title,
@@ -58,7 +58,7 @@ class LenienceTrack(ScriptedHTML):
         )
 
     def preprocess(self, payload: Any) -> float | None:  # type: ignore[override]
-        """The lenience, None for the method's default; raises gr.Error for anything else."""
+        """Return the lenience, or None for the method's default. Raises gr.Error if the payload is invalid."""
         try:
             return _SENT.validate_json(payload, strict=True).lenience
         except ValidationError:
@@ -69,11 +69,11 @@ class LenienceTrack(ScriptedHTML):
 def recorded_scales() -> dict[str, Any]:
     """Curves of the recorded sweep, from which `static/lenience_track/scale.js` derives the slider's scale.
 
-    "scales" has, for each method that accepts more with more lenience, [temperature, rows] with rows of [lenience, acceptance rate, accuracy];
-    the first ascends, the second never falls. "verifier" has [temperature, the verifier's own accuracy].
+    "scales" maps each method whose lenience raises the acceptance rate to a list of [temperature, rows]. A row is [lenience, acceptance
+    rate, accuracy]; leniences ascend, acceptance rates never fall. "verifier" is a list of [temperature, accuracy of the verifier alone].
     """
     (results,) = (sweep for sweep in shown_sweeps().values() if sweep.folder == SHELF)
-    # With min-p alone, a lenience accepts no more drafts.
+    # A method that truncates (min-p) accepts no more drafts at a higher lenience.
     swept = [
         name
         for name, method in METHODS.items()

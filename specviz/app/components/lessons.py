@@ -1,7 +1,7 @@
 """The tab Learn: lessons on recorded text, the playground, and whether drafting pays.
 
-Their modules in `static/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its steps from the
-route `/lessons`.
+The components' modules in `static/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its steps
+from the route `/lessons`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Playground(ScriptedHTML):
 
 
 class PayoffView(ScriptedHTML):
-    """Sliders for the share kept and the costs, the curve they give, and the recorded measurements to start from."""
+    """Sliders for the acceptance rate and the costs, the resulting curve of speed-ups, and recorded measurements to start from."""
 
     MODULE = "payoff_view/payoff_view"
     STYLES = ("shared/chart", "shared/range", "payoff_view/payoff_view")
@@ -59,7 +59,7 @@ class LessonPlayer(ScriptedHTML):
 
 
 def _told(lesson: Lesson) -> dict[str, Any]:
-    """A whole lesson, JSON-ready; each step has a link to the page's tab where it can be tried."""
+    """A whole lesson, JSON-ready. The "live" of a step is the query of the tab in which it can be tried, or None."""
     steps = []
     for step in lesson.steps:
         first, live = next(iter(step.texts.values())), step.picture.live
@@ -80,13 +80,13 @@ def _told(lesson: Lesson) -> dict[str, Any]:
 
 
 def _thinned(panes: Sequence[Any]) -> list[Any]:
-    """As many panes as a comparison may have: the first, the last and some between."""
+    """At most as many panes as a comparison may have: the first, the last and some between. Fewer than two panes become none."""
     steps = min(len(panes), PANES[-1]) - 1
     return [panes[round(at * (len(panes) - 1) / steps)] for at in range(steps + 1)] if steps > 0 else []
 
 
 def lesson_route() -> Route:
-    """The route that answers with the whole lesson that `?name=` names, or with its error."""
+    """The route `/lessons?name=…`, which answers with the whole lesson, or with a "problem"."""
 
     def answer(request: Request) -> Response:
         found = shown_lessons().get(request.query_params.get("name", ""))

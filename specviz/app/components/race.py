@@ -23,7 +23,7 @@ class Race(ScriptedHTML):
 
 
 def race_value(shelf: RecordedRuns) -> str:
-    """The value for the recorded race and cascade; raises TraceError if one of their runs is missing or invalid."""
+    """The value of `Race` for the recorded race and cascade. Raises TraceError if one of their runs is missing or invalid."""
     assert shelf.race
     alone, drafted = map(shelf.load, RACERS)
     lossless, cascade = map(shelf.load, CASCADE)

@@ -1,6 +1,6 @@
 """The field for a custom rule, which shows the rule's formula or its error while it is typed; drawn by `static/rule_field/`.
 
-The route `/rule?text=…` parses the rule for it.
+The browser has the rule parsed by the route `/rule?text=…`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specviz.errors import RuleError
 
 
 class RuleField(ScriptedHTML):
-    """A text field for a rule; the value is the text, at first the registry's example."""
+    """A text field for a rule. The value is the text; the initial value is the registry's example."""
 
     MODULE = "rule_field/rule_field"
     STYLES = ()

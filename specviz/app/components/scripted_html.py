@@ -23,23 +23,23 @@ TEMPLATES = Environment(loader=FileSystemLoader(STATIC), autoescape=True)
 
 
 def style(*names: str) -> str:
-    """The style sheets `static/<name>.css`, joined in this order."""
+    """The style sheets `static/<name>.css`, joined in the order of `names`."""
     return "\n".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in names)
 
 
 def module_address(name: str) -> str:
-    """The address of the ES module `static/<name>.js`, relative to the page's."""
+    """The address of the ES module `static/<name>.js`, relative to the page."""
     return f"{static_address()}/{name}.js"
 
 
 @cache
 def static_address() -> str:
-    """The address of the folder `static/`, relative to the page's."""
+    """The address of the folder `static/`, relative to the page."""
     return served_address(STATIC)
 
 
 def rule_words(method: Method) -> dict[str, Any]:
-    """A method's rule: its text, its formula, its labels, and its trees as JSON, which the page's scripts evaluate."""
+    """A method's rule: text, formula, labels, and the expression trees as JSON, which the page's scripts evaluate."""
     words = ("expression", "formula", "score_label", "threshold_label")
     return {name: getattr(method, name) for name in words} | {
         "tree": {name: tree.as_json() for name, tree in method.trees.items()}
@@ -47,7 +47,7 @@ def rule_words(method: Method) -> dict[str, Any]:
 
 
 def method_words() -> dict[str, dict[str, Any]]:
-    """What the browser gets of each method: words, rule, symbol, colour, and the range and the ends of the lenience."""
+    """For each method by name, what the browser needs: words, rule, symbol, colour, range of the lenience, words for its ends."""
     words = ["title", "label", "group", "sentence", "source", "default_lenience"]
     words += ["matches", "shares_noise", "is_compared"]
     return {
@@ -72,7 +72,7 @@ import(new URL(props.module, document.baseURI)).then(({ mount }) => mount(elemen
 
 
 class ScriptedHTML(gr.HTML):
-    """Base class. A subclass names its module; its markup is beside the module, as is its style unless it names others.
+    """Base class. A subclass names its ES module. Markup and style are beside the module, unless `STYLES` names other style sheets.
 
     The module exports `mount(element, { props, trigger, watch })`, which gradio calls once. `props` has the component's properties
     and its value, `trigger` fires an event, and `watch("value", …)` reports new values. The value is a string for the module, never
@@ -82,11 +82,11 @@ class ScriptedHTML(gr.HTML):
     MODULE: ClassVar[str]
     """Path of the module in `static/`, without the extension."""
     STYLES: ClassVar[tuple[str, ...] | None] = None
-    """Paths of its style sheets beside `shared/shared`, in order; None is the one beside the module."""
+    """Paths of the style sheets in `static/` that follow `shared/shared`, in order. None: only the one beside the module."""
     TEMPLATE: ClassVar[str]
     CSS: ClassVar[str]
     OWN_EVENTS: ClassVar[tuple[str, ...]] = ()
-    """Events in addition to gradio's."""
+    """Names of events in addition to those of `gr.HTML`."""
 
     def __init_subclass__(cls) -> None:
         """Read the subclass's markup and style."""

@@ -12,9 +12,9 @@ from specviz.app.marks import chart_marks
 class SweepView(ScriptedHTML):
     """Shows a sweep.
 
-    The value comes from `TradeoffEvents.shown`. A `choose` event asks for the card of a point, which arrives in the prop
-    `card`; a `show` event for another sweep; an `open` event for a text of the card in Compare; an `own` event for the
-    settings of a live sweep.
+    The value comes from `TradeoffEvents.shown`. A `choose` event requests the card of a point, which arrives in the prop `card`.
+    A `show` event requests another sweep. An `open` event opens a text of the card in Compare. An `own` event opens the settings
+    of a live sweep.
     """
 
     MODULE = "sweep_view/sweep_view"

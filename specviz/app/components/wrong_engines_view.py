@@ -1,4 +1,4 @@
-"""Six wrong engines: what each writes beside what it should write, on six words. `static/wrong_engines/` draws them."""
+"""Six wrong engines: the probabilities of what each writes, beside the right ones, on six words. `static/wrong_engines/` draws them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.app.components.scripted_html import ScriptedHTML
 WORDS = ("sea", "light", "storm", "fog", "ship", "wind")
 """The words of the example."""
 _DIGITS = 12
-"""Decimals that are compared and shown: laws are equal up to rounding."""
+"""Number of decimals to which probabilities are rounded before they are compared and shown."""
 
 
 class WrongEnginesView(ScriptedHTML):
@@ -26,10 +26,10 @@ class WrongEnginesView(ScriptedHTML):
 
 
 def engine_card(rule: Rule) -> dict[str, Any]:
-    """What the page shows of a wrong engine, at the token where it departs most.
+    """What the page shows of a wrong engine, at the token whose distribution departs most from the right one.
 
-    `after` is the word before that token, or None for the first token; `biases` are those of this token and of both tokens;
-    `word` is the index of the word whose probability departs most.
+    `after` is the word before this token, or None for the first token. `biases` are the total variation at this token and that of
+    both tokens together. `word` is the index of the word whose probability departs most.
     """
     law, claim = rule.law(*EXAMPLE), rule.claim(*EXAMPLE)
     tokens: list[tuple[str | None, Floats, Floats]] = [(None, law.sum(axis=1), claim.sum(axis=1))]
@@ -51,7 +51,7 @@ def engine_card(rule: Rule) -> dict[str, Any]:
 
 
 def _linked(report: str) -> dict[str, str]:
-    """A citation "… owner/name#number…": the text before and after the reference, the reference and its address."""
+    """Split a citation "… owner/name#number…" into the texts before and after the reference, the reference and its address."""
     found = re.fullmatch(r"(.*?)([\w.-]+/[\w.-]+)#(\d+)(.*)", report)
     assert found, report
     before, name, number, after = found.groups()

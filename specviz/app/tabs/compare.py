@@ -1,6 +1,6 @@
 """The tab Compare methods: two to four runs of one prompt and seed, side by side in one view.
 
-It opens on a recorded comparison. A button for a recorded comparison shows it and sets everything that writes it live.
+It opens on a recorded comparison. The button of a recorded comparison shows it, and sets the controls so that Run writes it live.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RecordedComparison:
     """A recorded comparison for the tab.
 
     Attributes:
-        settings: the settings that write it live: those of a `Request` by name, "pair" and "panes".
+        settings: the settings that write it live, by name: fields of `Request`, "pair" and "panes".
         lines: the view's value.
     """
 
@@ -85,32 +85,32 @@ class Compare:
     """The tab's components that other modules read and set."""
 
     settings: dict[str, Component]
-    """The settings: those of a `Request` by name, "pair" (of all panes) and "panes"."""
+    """The controls of the settings, by name: fields of `Request`, "pair" (of all panes) and "panes"."""
     view: CompareView
     recorded: dict[str, RecordedComparison]
-    """By key; the tab opens on the first."""
+    """The recorded comparisons by key; the tab opens on the first."""
     drop: Callable[[gr.Request], None]
     """Ends the session's run and discards its further output."""
     run_after: Callable[[Any], None]
-    """Lets an event of another part of the page start a run."""
+    """Takes an event of another part of the page, which then starts a run."""
 
     @property
     def outputs(self) -> list[Component]:
-        """The outputs for `updates`."""
+        """The components that `updates` updates, in order."""
         return [*self.settings.values(), self.view]
 
     def updates(self, wanted: dict[str, Any], view: Any = "") -> list[Any]:
-        """Updates that set the wanted settings, by name, and the view's value; by default the view is empty."""
+        """Updates that set the wanted settings, by name, and the value of the view, which is empty by default."""
         return [*fill(self.settings, wanted), view]
 
     def show(self, told: RecordedComparison | None) -> list[Any]:
-        """Updates that show a recorded comparison, or change nothing."""
+        """Updates that show a recorded comparison; for None, updates that change nothing."""
         return self.updates(told.settings, told.lines) if told else self.updates({}, gr.skip())
 
     def opened(self, link: Link, *, renews: bool) -> list[Any]:
         """Updates for a link: its settings, and the recorded comparison with these settings, if there is one.
 
-        If it `renews` the tab, a link without settings shows the first recorded comparison.
+        With `renews`, settings that the link omits are reset; a link without settings shows the first recorded comparison.
         """
         if link.tab != "compare" or not (link.panes or link.settings):
             return self.show(next(iter(self.recorded.values())) if renews else None)
@@ -186,7 +186,7 @@ def compare_tab(page: gr.Blocks, service: Service) -> Compare:
         pairs = [pane.pop("pair") or shared for pane in panes]
         for each in dict.fromkeys(pairs):
             service.check_pair(each)
-        inspect = INSPECT if asked["temperature"] == 0 else 0  # at 0, verdicts show both favourites
+        inspect = INSPECT if asked["temperature"] == 0 else 0  # at 0, verdicts show both models' top tokens
         requests = [Request(inspect=inspect, **request_settings(asked | pane)) for pane in panes]
         return service.compare_lines(pairs, requests, stop, progress, visitor=visitor)
 

@@ -1,4 +1,4 @@
-"""The tab One run: settings, and the view of a run from the service, from the recorded runs or from a file."""
+"""The tab One run: settings, and the view of one run, which may be live, recorded, or from a file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
 OPENING = "token-rule"
-"""The recorded run that the tab opens on."""
+"""Key of the recorded run that the tab opens on."""
 INSPECT = 10
 """Number of top tokens of each model to record with each token."""
 
@@ -67,17 +67,17 @@ class Generate:
     """The tab's components that other modules read and set."""
 
     settings: dict[str, Component]
-    """The settings of a run, by the names of a `Request`; the pair comes first."""
+    """The controls of the settings, by name: "pair", then fields of `Request`."""
     about: gr.Markdown
     view: TraceView
     examples: gr.Dropdown
-    """The key of the shown recorded run, or ""; its other choices are example prompts."""
+    """Recorded runs and example prompts. The value is the key of the recorded run that is shown, or ""."""
     drop: Callable[[gr.Request], None]
     """Ends the session's run and discards its further output."""
 
 
 def show_recorded(key: str, limits: Limits, **how: Any) -> tuple[str, dict[str, Any]]:
-    """A recorded run as the view's value and the form's values; `how` as for `recorded_value`."""
+    """For a recorded run, the view's value and the values of the form's controls; `how` as for `recorded_value`."""
     recordings = read_recorded_runs()
     run = recordings.load(key)
     return recorded_value(recordings, key, run, **how), form_of(run, limits)
@@ -173,11 +173,11 @@ def generate_tab(page: gr.Blocks, service: Service) -> Generate:
 
 
 def form_of(run: Run, limits: Limits) -> dict[str, Any]:
-    """Values for the form's controls, by name, that would repeat the run. What this server does not offer is left out."""
+    """Values of the form's controls, by name, that repeat the run. Omits a pair, method or draft length that is not offered."""
     values: dict[str, Any] = {name: getattr(run, name) for name in ranged()}
     values |= {"prompt": run.prompt, "method": run.method, "draft_length": run.draft_length or AUTO}
     values["lenience"] = lenience_value(run.method, run.lenience)
-    # Of other pairs it is not known: empty would be another number there.
+    # For other pairs the default penalty is unknown, so the field must not be empty.
     own = PAIRS[run.pair].repetition_penalty if run.pair in PAIRS else None
     penalty = str(run.repetition_penalty).removesuffix(".0")
     values["repetition_penalty"] = "" if run.repetition_penalty == own else penalty
@@ -199,15 +199,15 @@ def fill(settings: Mapping[str, Component], values: Mapping[str, Any]) -> list[A
 
 
 def fresh(settings: Mapping[str, Component], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The wanted values, and for other controls those of a fresh page, since an address leaves out what is empty. Not for the prompt of
-    an address with settings: it leaves out a long one, which stays in its field.
+    """The wanted values; for other controls the values of a fresh page, since an address omits empty values. An address also omits a long
+    prompt: if `wanted` has settings but no prompt, the prompt stays in its field.
     """
     first = {name: component.value for name, component in settings.items()}
     return {name: value for name, value in first.items() if name != "prompt" or not wanted} | dict(wanted)
 
 
 def _filled(event: gr.EventData) -> list[Any]:
-    """Updates for method and lenience that the view requests. The request is untrusted."""
+    """Updates that set the method and the lenience that the view requests. The request is untrusted."""
     sent = sent_with(event)
     name, lenience = sent.get("method"), sent.get("lenience")
     if not isinstance(lenience, int | float) or not abs(lenience) <= sys.float_info.max:

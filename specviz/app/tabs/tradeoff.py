@@ -35,11 +35,11 @@ from specviz.serving.service import Service
 
 PREFIX = "tradeoff-"
 POINTS, ITEMS = (2, 5), (8, 32)
-"""Range of leniences per method; range of questions. The largest sweep takes minutes on two cores."""
+"""Ranges of the number of leniences per method, and of questions. The largest sweep takes minutes on two cores."""
 MAX_METHODS, TOKENS = 4, 24
-"""Most methods of a live sweep; most tokens of a text."""
+"""Maximum methods of a live sweep; maximum tokens of each text."""
 UPDATE_SECONDS = 1.0
-"""Shortest time between two updates of a running sweep."""
+"""Minimum seconds between two updates of a running sweep."""
 YOURS = "your own"
 OWN = "own"
 """The live sweep's name in an address."""
@@ -60,7 +60,7 @@ def tradeoff_tab(
         buttons = run_buttons(PREFIX)
 
     def open_text(now: Live, request: gr.Request, event: gr.EventData) -> list[Any]:
-        """Updates that show the chosen text's settings in Compare: settings, view and tab."""
+        """Updates that open the chosen text in Compare: its settings, the view and the tab."""
         updates = compare.updates(events.text(now, event))
         compare.drop(request)
         return [*updates, gr.Tabs(selected="compare")]
@@ -81,7 +81,7 @@ def tradeoff_tab(
 
 
 def _sweep_controls() -> dict[str, Component]:
-    """The arguments of `plan_of`, by name."""
+    """The controls for the arguments of `plan_of`, by argument."""
     offered = [(method.title, name) for name, method in METHODS.items() if method.has_lenience]
     heat = CONTROLS["temperature"]
     low, high = heat.offered
@@ -114,21 +114,21 @@ def _sweep_controls() -> dict[str, Component]:
 
 @dataclass
 class Live:
-    """A browser session's own sweep; None before its first point, or if the session has none. All events of the session share it."""
+    """The live sweep of a browser session, shared by its events. `sweep` is None before the first point, or without a live sweep."""
 
     sweep: Results | None = None
 
 
 class TradeoffEvents:
-    """One method per event. A sweep is identified by its index: the recorded ones in order, then the live one."""
+    """Handlers of the tab's events. A sweep is identified by its index: the recorded sweeps in order, then the live sweep."""
 
     def __init__(self, service: Service, recorded: Mapping[str, Results]) -> None:
-        """Begin with the first recorded sweep; `recorded` has them by title."""
+        """Handle the sweeps `recorded`, by title, and those that `service` runs."""
         self._service, self._titles, self._recorded = service, list(recorded), list(recorded.values())
         self._names = [sweep.name or title for title, sweep in recorded.items()]
 
     def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
-        """The view's value for a sweep; `said` is a sentence about its progress."""
+        """The value of `SweepView` for the sweep with index `which`; `said` is a sentence about its progress."""
         sweeps = self._sweeps(live)
         count = max(len(sweeps), which + 1)
         value = {
@@ -143,11 +143,11 @@ class TradeoffEvents:
         return [*self._recorded, *([live.sweep] if live and live.sweep else [])]
 
     def show(self, live: Live, event: gr.EventData) -> str:
-        """Another sweep was chosen: the view's value."""
+        """The visitor chose another sweep: return the view's value."""
         return self.shown(_sent(self._sweeps(live), event, "sweep")[0], live)
 
     def choose(self, live: Live, event: gr.EventData) -> Any:
-        """A point was chosen: its card, in a prop of the view."""
+        """The visitor chose a point: return an update of the view's prop `card`."""
         which, sweep = _sent(self._sweeps(live), event, "sweep")
         index, point = _sent(sweep.points, event, "point")
         about = {"sweep": which, "point": index, **card(sweep, point)}
@@ -178,7 +178,7 @@ class TradeoffEvents:
     def run(
         self, stop: threading.Event, progress: Progress, visitor: Visitor, asked: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Sweep a pair; yields values of the view."""
+        """Run a live sweep of a pair. Yields values of the view."""
         asked = dict(asked)
         live, which, failure = asked.pop("live"), len(self._recorded), ""
         try:
@@ -204,10 +204,10 @@ class TradeoffEvents:
 
 
 def plan_of(pair: str, methods: list[str], points: float, temperature: float, limit: float) -> SweepGrid:
-    """The plan of a live sweep. Gradio holds the numbers to their sliders' ranges.
+    """The plan of a live sweep. Gradio checks the numbers against the ranges of their sliders.
 
     Raises:
-        RequestError: there is no such pair, or no method or too many are chosen.
+        RequestError: there is no such pair, or there are not 1 to `MAX_METHODS` methods.
     """
     if pair not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
         raise RequestError(f"Choose one to {MAX_METHODS} methods.")
@@ -223,7 +223,7 @@ def plan_of(pair: str, methods: list[str], points: float, temperature: float, li
 
 
 def _sent(found: Any, event: gr.EventData, name: str) -> tuple[int, Any]:
-    """The index that the browser sent under `name`, and the item with it."""
+    """The index that the browser sent under `name`, and the item of `found` with this index. Raises RequestError if there is none."""
     index: Any = sent_with(event).get(name)
     if type(index) is int and 0 <= index < len(found):
         return index, found[index]
@@ -231,5 +231,5 @@ def _sent(found: Any, event: gr.EventData, name: str) -> tuple[int, Any]:
 
 
 def _progress_words(sweep: Results, state: str) -> str:
-    """A sentence about a sweep's progress. `state` says what an unfinished sweep is doing."""
+    """A sentence about a sweep's progress. `state` is its first word while the sweep is unfinished."""
     return f"{'Done' if sweep.complete else state}: {len(sweep.given)} of {sweep.planned} texts."

@@ -22,9 +22,9 @@ from specviz.models.registry import PAIRS
 from specviz.wording import joined
 
 MAX_TEXTS = 50
-"""Most texts of a point on its card."""
+"""Maximum texts on the card of a point."""
 MAX_CHARACTERS = 400
-"""Most characters of a text on the card."""
+"""Maximum characters of a text on the card."""
 TINY = 1_000_000_000
 """Models with fewer parameters are called tiny; chat assistants have many times more."""
 _ON_CARD = ("accuracy", "rejection_rate", "verifier_calls", "relative_latency")
@@ -59,7 +59,7 @@ def _claim(sweep: Results, temperature: float) -> dict[str, Any]:
 
 
 def _task(sweep: Results) -> str:
-    """The task, the size of the models, and the terms of the sentence."""
+    """Sentences about the task, the size of the models, and the terms that the claim uses."""
     return (
         f"Task: {len(sweep.items)} questions ({kind_words(sweep.items)}). {_sizes(sweep)} Each point is one "
         "method at one lenience α, which says how readily it takes what the drafter proposes. Lossless: the verifier’s own "
@@ -68,7 +68,7 @@ def _task(sweep: Results) -> str:
 
 
 def _sizes(sweep: Results) -> str:
-    """A sentence that the models are tiny; "" unless they are known to be."""
+    """A sentence that the models are tiny, or "" if they are larger or of unknown size."""
     pair = PAIRS.get(sweep.plan.pair)
     if not pair or not 0 < pair.verifier_parameters < TINY:
         return ""
@@ -82,7 +82,7 @@ def _sizes(sweep: Results) -> str:
 
 
 def _about(sweep: Results) -> list[list[str]]:
-    """How it was measured and how the sentence is made, as pairs of a term and its explanation."""
+    """How the sweep was measured and how the claim is chosen, as pairs of a term and its explanation."""
     plan = sweep.plan
     said = [
         ["Models", f"{sweep.drafter} drafts, {sweep.verifier} verifies."],
@@ -117,7 +117,7 @@ def _about(sweep: Results) -> list[list[str]]:
 
 
 def texts_of(sweep: Results, point: Point) -> list[tuple[Sample, Sample | None]]:
-    """The texts of a point, `MAX_TEXTS` at most, each with the verifier's text for the same item and trial."""
+    """At most `MAX_TEXTS` texts of a point, each with the verifier's text for the same item and trial, or None."""
     settings = sweep.plan.settings
     verifier = sweep.point(point.setting.temperature, "verifier_only")
     others = sweep.samples(settings.index(verifier.setting)) if verifier else []
@@ -129,8 +129,8 @@ def texts_of(sweep: Results, point: Point) -> list[tuple[Sample, Sample | None]]
 def card(sweep: Results, point: Point) -> dict[str, Any]:
     """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
-    `first` is the index of the text to open with. Of the texts whose score is not the verifier's, it is the first that the side scores higher
-    which does so more often. If there are none, it is the first text that differs.
+    `first` is the index of the text to show first. Texts may score higher or lower than the verifier's: `first` is the first text of the
+    more frequent kind. If all scores are equal, it is the first text that differs from the verifier's, or 0.
     """
     texts, method = texts_of(sweep, point), METHODS[point.setting.method]
     beside = [(at, own, verifier) for at, (own, verifier) in enumerate(texts) if verifier]
@@ -158,7 +158,7 @@ def card(sweep: Results, point: Point) -> dict[str, Any]:
 
 
 def _right(item: Item) -> str:
-    """The answers that count as right, those of both questions if the item asks two; "" if it has none."""
+    """The answers that count as right, for both questions if the item asks two; "" if the item has no answers."""
     return " and ".join(" or ".join(each) for each in (item.answers, item.also) if each)
 
 
@@ -187,7 +187,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _compared(point: Point) -> list[str]:
-    """The point's right answers against the verifier's, and against those of two other methods."""
+    """Sentences that compare the point's accuracy with the verifier's, speculative decoding's, and that of lossless min-p."""
     sides = {
         "Against the verifier": point.against_verifier,
         "Against speculative decoding with as many rejected": point.against_speed,

@@ -20,12 +20,12 @@ Readings: TypeAlias = Mapping[Any, Any]
 """The numbers that rules read at one position, by `Node.key`."""
 Value: TypeAlias = Callable[[Readings], float]
 Bound: TypeAlias = Callable[[Readings, float], float]
-"""(readings, level) -> the smallest `a` from which on a part reaches the level."""
+"""(readings, level) -> the smallest `a` from which on an expression reaches the level."""
 _divide = NUMBERS["/"]
 
 
 def solve_test(rule: Node, leniences: Range) -> Bound | None:
-    """(readings, score) -> the smallest lenience at which that score passes the test: -inf if all do, inf if none does.
+    """(readings, score) -> the smallest lenience at which the score passes the test: -inf if it passes at all leniences, inf if at none.
 
     Returns None if the rule cannot be solved within `leniences`.
     """
@@ -67,14 +67,14 @@ class _UnsolvableError(Exception):
 
 
 class _Solver:
-    """Solves parts of one tree; if `strict`, a level must be exceeded, not only reached."""
+    """Solves the nodes of one tree for the lenience; if `strict`, a level must be exceeded, not only reached."""
 
     def __init__(self, leniences: Range, *, strict: bool) -> None:
         self._leniences, self._strict = leniences, strict
         self._range = partial(_range, leniences=leniences)
 
     def bound(self, node: Node, rising: bool) -> Bound:
-        """The smallest `a` from which on a part is at least the level (`rising`), or at most the level (not `rising`).
+        """The `Bound` of a node: the smallest `a` from which on it is at least the level (`rising`), or at most the level (not `rising`).
 
         Raises:
             _UnsolvableError: such an `a` cannot be computed.
@@ -91,9 +91,9 @@ class _Solver:
         return lambda readings, level: beyond if level < least else own(readings, undo(readings, level))
 
     def _line(self, node: Node, slope: Node, rising: bool) -> Bound:
-        """`bound` of a part that is start + slope·a."""
+        """`bound` of a node that equals start + slope·a."""
         low, high = self._range(slope)
-        # A ratio may fall if it still is at least 1, so above every coin, at the greatest lenience.
+        # A ratio may fall if it is still at least 1, and so above every coin, at the greatest lenience.
         above = rising and self._strict and node.has_lenience
         above = above and self._range(at_lenience(node, self._leniences[1]))[0] >= 1
         if (low < 0 if rising else high > 0) and not above:
@@ -112,7 +112,7 @@ class _Solver:
         return bound
 
     def _step(self, node: Node, rising: bool) -> tuple[Node, bool, Bound, float]:
-        """The one part with a lenience; whether the node grows with it; the inverse, from the node's level to the part's; the least level."""
+        """The part with the lenience; whether the node grows with it; the inverse, from node level to part level; the least node level."""
         name, left, right = node.name, node.parts[0], node.parts[-1]
         if name == "negative":
             return left, False, lambda _, level: -level, -math.inf
@@ -174,7 +174,7 @@ def _number(value: float) -> Node:
 
 
 def _fold(name: str, *parts: Node) -> Node:
-    """The node that combines parts, simplified."""
+    """The node that applies an operator or function to `parts`, simplified."""
     if all(part.name == "number" for part in parts):
         return _number(apply(name, *(part.value for part in parts)))
     first, last = parts[0], parts[-1]
@@ -190,7 +190,7 @@ def _fold(name: str, *parts: Node) -> Node:
 
 
 def at_lenience(node: Node, lenience: float) -> Node:
-    """The tree with a number in place of the lenience, simplified."""
+    """The tree with the number `lenience` in place of `a`, simplified."""
     if node.name == "a":
         return _number(lenience)
     if not node.has_lenience:
@@ -199,7 +199,7 @@ def at_lenience(node: Node, lenience: float) -> Node:
 
 
 def _slope(node: Node) -> Node:
-    """What one unit of lenience adds to a part that is linear in it."""
+    """The slope, as a tree, of a node that is linear in the lenience."""
     if node.name == "a" or not node.has_lenience:
         return _number(node.name == "a")
     left, right = node.parts[0], node.parts[-1]
@@ -221,7 +221,7 @@ _RANGES = {
 
 
 def _range(node: Node, leniences: Range) -> Range:
-    """The least and the greatest value that a part can have."""
+    """The least and the greatest value that a node can have at these leniences."""
     if node.name in ("number", "a"):
         return (node.value, node.value) if node.name == "number" else leniences
     if not node.parts:

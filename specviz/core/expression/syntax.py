@@ -3,7 +3,7 @@
 A rule is about one position. `q(v)` and `p(v)` are the draft token's probabilities under drafter and verifier; `max q`, `H(q)` and
 `top(k, q)` are a distribution's largest probability, entropy in nats and k-th largest probability; `q1` and `p1` are the
 distributions at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
-the lenience. + - * / and min max sqrt log exp combine numbers. Comparing numbers gives a truth; `and`, `or`, `not` combine truths.
+the lenience. + - * / and min max sqrt log exp combine numbers. Comparisons of numbers are true or false; `and`, `or`, `not` combine them.
 
 Knows no tensor: `tensors` compiles trees. The page gets trees as data, and `static/shared/expression.js` evaluates them.
 """
@@ -47,7 +47,7 @@ _WORD = re.compile(
 
 
 class Level(IntEnum):
-    """How many values a node has: one for all positions (a setting), one per position, or one per token at each."""
+    """How many values a node has: one for all positions (a setting), one per position, or one per position and token."""
 
     SETTING = 0
     WHOLE = 1
@@ -62,8 +62,8 @@ class Node:
         name: an operator, a function, "number", "a", "TV", "JS", or "(v)", "max", "H", "top" of a distribution.
         position: where in the text its name begins; comparisons of nodes ignore it.
         parts: its operands.
-        of: the distribution it is read off, if any.
-        value: of a number; the k of `top`.
+        of: the distribution that its value is read from, if any.
+        value: the number of a "number"; the k of a "top".
     """
 
     name: str
@@ -74,27 +74,27 @@ class Node:
 
     @property
     def is_truth(self) -> bool:
-        """Whether it is true or false, not a number."""
+        """Whether its value is true or false, not a number."""
         return self.name in (*COMPARISONS, "and", "or", "not")
 
     @property
     def is_quantity(self) -> bool:
-        """Whether it is read off the distributions, not computed from parts."""
+        """Whether its value is read from the distributions, not computed from parts."""
         return not self.parts and self.level > Level.SETTING
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What identifies a quantity, or the probability of a token."""
+        """Identifies the quantity, or the token's probability, that the node stands for."""
         return self.name, self.of, int(self.value)
 
     @cached_property
     def has_lenience(self) -> bool:
-        """Whether the lenience is part of it."""
+        """Whether it contains the lenience."""
         return self.name == "a" or any(part.has_lenience for part in self.parts)
 
     @cached_property
     def is_linear(self) -> bool:
-        """Whether it is known to be start + slope·a, where neither depends on the lenience."""
+        """Whether it is known to be start + slope·a, where start and slope do not depend on the lenience `a`."""
         if self.name == "a" or not self.has_lenience:
             return True
         first, last = self.parts[0], self.parts[-1]
@@ -120,7 +120,7 @@ class Node:
         return {"name": self.name} | value | {name: each for name, each in fields.items() if each}
 
     def walk(self) -> Iterator[Node]:
-        """All its parts, and itself."""
+        """The node itself, then its parts, recursively."""
         yield self
         for part in self.parts:
             yield from part.walk()
@@ -140,7 +140,7 @@ def parse(text: str) -> Node:
     """The tree of a rule.
 
     Raises:
-        RuleError: the text is no rule; with a sentence and the position.
+        RuleError: the text is no rule, too long, or takes more than `MAX_WORK`. The error says what is wrong and at which position.
     """
     if not isinstance(text, str) or not text.strip():
         raise RuleError("A rule is empty: write a comparison such as p1(v) >= (1 - a) * max p1.", "", 0)
@@ -160,7 +160,7 @@ def parse(text: str) -> Node:
 
 
 def parse_number(text: str) -> Node:
-    """The tree of an expression that is a number; errors as for `parse`. For the registry's own rows."""
+    """The tree of a numeric expression, such as `Method.ratio`, of any length and work; RuleError if the text is no such expression."""
     node = _Parser(text).rule()
     if node.is_truth:
         raise RuleError("A number is wanted here, not a comparison.", text, node.position)
@@ -168,7 +168,7 @@ def parse_number(text: str) -> Node:
 
 
 def compared(rule: Node) -> tuple[Node, Node] | None:
-    """The greater and the lesser side of a rule that is one `>=` or `<=` and has a token's value only as its whole greater side; else None."""
+    """Both sides, the greater first, of a single `>=` or `<=` in which a token's value can only be the whole greater side; else None."""
     if rule.name not in (">=", "<="):
         return None
     greater, lesser = rule.parts if rule.name == ">=" else rule.parts[::-1]
@@ -212,7 +212,7 @@ class _Parser:
         self._now = next(self._words)
 
     def _split(self, text: str) -> list[_Word]:
-        """The words, and the end."""
+        """The words of the text, then a word of the kind "end"."""
         words = []
         for found in _WORD.finditer(text):
             kind, word, position = str(found.lastgroup), found[0], found.start()
@@ -236,7 +236,7 @@ class _Parser:
         return read
 
     def _take(self, word: str) -> bool:
-        """Read the next word if it is this one; returns whether it was."""
+        """Read the next word if it is `word`; returns whether it was."""
         found = self._now.text == word
         if found:
             self._read()
@@ -252,7 +252,7 @@ class _Parser:
     # ---- grammar
 
     def _expression(self, least: int) -> Node:
-        """The longest expression of operators that bind at least so tightly."""
+        """Read the longest expression whose operators bind at least as tightly as `least`."""
         prefix = _PREFIXES.get(self._now.text)
         if prefix and (binding := _OPERATORS[prefix][0]) >= least:
             position = self._read().position
@@ -277,7 +277,7 @@ class _Parser:
         return node
 
     def _operand(self, node: Node, operator: str) -> Node:
-        """`node`, which must be a truth for `and`, `or` and `not`, and a number for all else."""
+        """Return `node`. RuleError unless the operand of `and`, `or` and `not` is true or false, and that of other operators a number."""
         wants_truth = operator in ("and", "or", "not")
         if wants_truth and not node.is_truth:
             raise self._error(f"“{operator}” joins comparisons; this is a number.", node.position)

@@ -1,7 +1,7 @@
 """Compiles a rule's tree to a function from two models' distributions and a lenience to tensors.
 
-Settings (numbers, the lenience) are computed in float64, and rounded where they meet a distribution. Values of a whole position are
-[..., 1], of each token [..., V]. A comparison with NaN does not hold. Knows no text and no method.
+Settings (numbers, the lenience) are computed in float64, and rounded where they meet a distribution. Values per position are
+[..., 1], values per token [..., V]. A comparison with NaN does not hold. Knows no text and no method.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from specviz.errors import RuleError
 
 Value = Any  # float | Tensor: a setting stays a number until it meets a tensor
 Compiled = Callable[[Distributions, Number, Tensor | None], Value]
-"""(distributions, lenience, tokens [..., m]) -> a setting, a value [..., 1] of each position, or one of each of these tokens [..., m]; of
-all [..., V] if tokens is None. The lenience is a number or [..., 1]."""
+"""(distributions, lenience, tokens) -> a setting, one value per position [..., 1], or one per token: [..., m] for `tokens` [..., m],
+[..., V] if `tokens` is None. The lenience is a number or [..., 1]."""
 Rule = Callable[[Distributions, Number], tuple[Tensor, Tensor]]
 """A deferral test: (distributions, lenience) -> score, threshold. Trust where score >= threshold.
 
@@ -32,7 +32,7 @@ The score is [..., 1] where the drafter is trusted as a whole, [..., V] where ea
 
 
 def compile_number(node: Node) -> Compiled:
-    """Compile a tree that is a number, to one for each token."""
+    """Compile the tree of a number to a function that returns one number for each token."""
     compute = compile_value(node)
 
     def number(b: Distributions, a: Number, tokens: Tensor | None) -> Tensor:
@@ -42,10 +42,10 @@ def compile_number(node: Node) -> Compiled:
 
 
 def compile_rule(node: Node) -> Rule:
-    """Compile a tree that is a truth.
+    """Compile the tree of a rule.
 
-    Score and threshold are the two sides of a single comparison; else the score is 1 where the rule holds and 0 elsewhere, and the
-    threshold is 0.5.
+    If `compared` splits the rule, score and threshold are its two sides. Otherwise the score is 1 where the rule holds and 0 elsewhere,
+    and the threshold is 0.5.
     """
     sides = compared(node)
     greater, lesser = map(compile_value, sides) if sides else (compile_value(node), lambda *_: 0.5)
@@ -53,7 +53,7 @@ def compile_rule(node: Node) -> Rule:
 
 
 def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Rule:
-    """A rule that is a Python function, with finite tensors as results."""
+    """Make a rule of a Python function; score and threshold become finite tensors."""
 
     def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         score, threshold = (tensor(value, b.q) for value in function(b, a))
@@ -67,7 +67,7 @@ def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]
 
 
 def _without_nan(values: Tensor, instead: float) -> Tensor:
-    """Finite numbers, which a trace can hold; NaN becomes `instead`, ±inf."""
+    """Make values finite, for the trace: ±inf become the dtype's extremes, NaN becomes the extreme with the sign of `instead`."""
     return torch.nan_to_num(values, nan=math.copysign(torch.finfo(values.dtype).max, instead))
 
 
@@ -114,7 +114,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
     "or": lambda left, right: max(left, right),
     "not": lambda truth: 1 - truth,
 }
-"""Operators and functions on numbers, on two at a time where they take more. Division by zero and NaN raise no error."""
+"""Operators and functions on numbers; here `min` and `max` take two. Division by zero and NaN raise no error."""
 _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
     **{name: NUMBERS[name] for name in ("+", "-", "*", "negative", "not")},
     "/": torch.div,
@@ -133,7 +133,7 @@ _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
 
 
 def apply(name: str, *values: Value) -> Value:
-    """Apply an operator or function to numbers or tensors; to more than two, from left to right."""
+    """Apply an operator or function to numbers or tensors; if there are more than two, from left to right."""
     if len(values) > 2:
         return reduce(partial(apply, name), values)
     like = next((value for value in values if isinstance(value, Tensor)), None)
@@ -146,7 +146,7 @@ def apply(name: str, *values: Value) -> Value:
 
 
 def compile_value(node: Node) -> Compiled:
-    """Compile any tree to a function that returns a number if all of it is settings, else a tensor. It computes every node once."""
+    """Compile any tree. Numbers and the lenience alone give a setting, anything else gives a tensor. Every node is computed once."""
     if node.name == "number":
         return lambda b, a, tokens: node.value
     if node.name == "a":
@@ -178,7 +178,7 @@ _NO_NUMBER = "This is no number, whatever the models say."
 
 
 def probe(rule: Node, text: str) -> None:
-    """Raises RuleError at an innermost part of a rule that is NaN, or divides by zero, for everything that is tried."""
+    """Raise RuleError if a part of a rule is NaN, or divides by zero, for all tried inputs. It points to an innermost such part."""
     # Eight pairs of distributions at each lenience.
     logits = 2 * torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lenience = torch.tensor(_LENIENCES, dtype=torch.float64)[:, None, None].expand(-1, 8, 1)

@@ -1,1 +1,1 @@
-"""Forward passes on a CPU: prepacked products and how many threads they take."""
+"""Forward passes on a CPU: fused passes, prepacked products, and the number of threads."""

@@ -28,7 +28,7 @@ class PackedLinear(nn.Module):
         self.bias = linear.bias
         self._packed = pack_weight(linear.weight.detach(), _ROWS)
         x = torch.rand(2, self.in_features, generator=torch.Generator().manual_seed(0))
-        # With one row, oneDNN may sum in another order: such a layer gets two.
+        # With one row, oneDNN may sum in another order: such a layer is given two rows.
         self._pairs_up = not torch.equal(self._product(x[:1]), self._product(x)[:1])
 
     def _product(self, x: Tensor) -> Tensor:
@@ -45,8 +45,8 @@ class PackedLinear(nn.Module):
 def pack(model: nn.Module) -> None:
     """Replace the linear layers of a float32 model on the CPU, freeing their plain weights.
 
-    A weight that is also an embedding keeps its plain copy for that. Does nothing on other devices and dtypes, where torch
-    lacks oneDNN, and where SPECVIZ_PREPACK is "0".
+    A weight that is also the embedding keeps its plain copy there. Does nothing on other devices and dtypes, where torch
+    lacks oneDNN, and if SPECVIZ_PREPACK is off.
     """
     if not environment.PREPACK.value() or not has_packed_products():
         return

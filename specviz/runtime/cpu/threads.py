@@ -1,7 +1,7 @@
 """Chooses how many threads a forward pass takes on the CPU.
 
-Waking a thread takes longer than a small product: passes of few tokens take the fastest number, measured when a pair is loaded. Larger
-ones take all threads.
+Waking a thread takes longer than a small product. So passes of few tokens use the fastest number of threads, measured when a pair is
+loaded. Larger passes use all threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FEW, _TIMED = 8, 2
 """Most tokens of a pass for which a number of threads is chosen, and tokens of the passes that are timed for it."""
 _REPETITIONS = 2
 _WORTHWHILE = 0.9
-"""More threads are taken only where they save a tenth of the time: others may want them."""
+"""More threads are used only if they save a tenth of the time: other programs may need the cores."""
 
 
 _budget = torch.get_num_threads()
@@ -28,7 +28,7 @@ _budget = torch.get_num_threads()
 def budget() -> int:
     """The most threads that a pass may take: torch's own choice, or what `set_budget` set.
 
-    torch is not asked now: a thread that starts while another is limited inherits that limit.
+    Read from torch at import, not now: a thread that starts during another thread's `limited_to` inherits that limit.
     """
     return _budget
 
@@ -39,7 +39,7 @@ def worth_trying(most: int) -> list[int]:
 
 
 def set_budget(count: int) -> None:
-    """Let models loaded from now on, and whatever runs in this thread, take at most so many threads."""
+    """Let torch in this thread, and models loaded from now on, use at most `count` threads."""
     global _budget
     _budget = count
     torch.set_num_threads(count)
@@ -49,7 +49,7 @@ _chosen: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def choose(model: nn.Module) -> None:
-    """Measure how many threads a language model's small passes take on the CPU; does nothing on other devices."""
+    """Measure with how many threads a language model's small passes are fastest on the CPU; does nothing on other devices."""
     if {parameter.device.type for parameter in model.parameters()} != {"cpu"}:
         return
 
@@ -62,14 +62,14 @@ def choose(model: nn.Module) -> None:
 
 
 def chosen(model: nn.Module, tokens: int) -> int:
-    """Threads for a model's forward pass over so many tokens, all rows together: torch's number unless `choose` has measured."""
+    """Threads for a forward pass over `tokens` tokens in all sequences; torch's current number if `choose` has not measured the model."""
     if model not in _chosen:
         return torch.get_num_threads()
     return _chosen[model] if tokens <= _FEW else _budget
 
 
 def fastest(run: Callable[[], object], repetitions: int) -> float:
-    """Seconds of the fastest repetition; others were held up by other work."""
+    """Seconds of the fastest repetition; the others were slowed by other work."""
     taken = []
     for _ in range(repetitions):
         begin = time.perf_counter()
@@ -90,7 +90,7 @@ def quickest(run: Callable[[int], object], counts: list[int]) -> int:
 
 @contextmanager
 def limited_to(count: int) -> Iterator[None]:
-    """Let torch use so many threads in here."""
+    """Let torch use `count` threads in this thread until the context ends."""
     before = torch.get_num_threads()
     if count != before:
         torch.set_num_threads(count)

@@ -1,1 +1,1 @@
-"""Forward passes on a CUDA device: captured graphs and the buffers they run over."""
+"""Forward passes on a CUDA device: kernels, captured graphs, and the buffers that they use."""

@@ -1,8 +1,8 @@
 """Runs a decoder of the llama kind in eight kernels a layer, over the KV cache and a transformers model's weights.
 
-Serves bfloat16 models of the Llama, Qwen2 and Qwen3 kinds on one GPU with bfloat16 tensor cores; any other keeps
-transformers' own pass. A token's bits depend on its slot's tokens alone: not on how many tokens are read at once (draft-length
-invariance), nor on other slots (batch invariance).
+Serves bfloat16 models of the Llama, Qwen2 and Qwen3 kinds on one GPU with bfloat16 tensor cores; other models keep
+transformers' pass. The bits of a token's logits depend on its slot's tokens alone: neither on how many tokens are read at once
+(draft-length invariance), nor on other slots (batch invariance).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _TRIED = 12
 _APART = 0.2
 """Largest RMS difference of logits, as a share of their standard deviation; with random weights, bfloat16 rounding makes a third of it."""
 _PART = 128
-"""Positions that a program of attention reads."""
+"""Positions that one program of `attend` reads."""
 _QUERIES = 16
-"""Queries of a program of attention."""
+"""Queries of one program of `attend`."""
 _MANY = 32_768
-"""From so many outputs on, wide blocks of a product fill a GPU."""
+"""With this many outputs or more, wide blocks of a product fill a GPU."""
 _FEW = 64
-"""Up to so many tokens, a product is bound by reading weights: narrow blocks keep more of a GPU reading."""
+"""Up to this many tokens, a product is bound by reading weights, and narrow blocks let more of a GPU read."""
 
 
 def _weights(layer: Any) -> SimpleNamespace:
-    """A layer's weights, as in the model's modules; `biases` and `head_norms` are None if it has none."""
+    """A layer's weights, shared with the model's modules; `biases` and `head_norms` are None if the layer has none."""
     attention, inner = layer.self_attn, layer.mlp
     linears = attention.q_proj, attention.k_proj, attention.v_proj
     q_norm = getattr(attention, "q_norm", None)
@@ -56,7 +56,7 @@ def _weights(layer: Any) -> SimpleNamespace:
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Let a model's runners use a decoder, if one serves it and gives its logits. One that fails or gives others is logged."""
+    """Let a model's runners use a `Decoder`, if it serves the model and its logits are right. Errors and wrong logits are logged."""
     if single_gpu(model) is None or environment.GPU_RUNNER.value():
         return
     try:
@@ -77,7 +77,7 @@ def decoder_of(model: nn.Module) -> Decoder | None:
 
 
 def serves(model: Any) -> bool:
-    """Whether a decoder can run a model that is on one GPU."""
+    """Whether a `Decoder` can run a model that is on one GPU."""
     config = model.config.get_text_config()
     return (
         config.model_type in _KINDS
@@ -88,7 +88,7 @@ def serves(model: Any) -> bool:
 
 
 def _is_plain(config: Any) -> bool:
-    """Whether the kernels have all that a config asks for."""
+    """Whether the kernels support a config."""
     types = set(getattr(config, "layer_types", None) or ["full_attention"])
     turns = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -115,7 +115,7 @@ def _is_plain_layer(layer: Any) -> bool:
 
 
 class Decoder:
-    """The passes of one model. Its weights must stay where they are."""
+    """The passes of one model, whose weights must not move."""
 
     def __init__(self, model: Any) -> None:
         """Wrap a model for which `serves` is true."""
@@ -134,7 +134,7 @@ class Decoder:
         """Cosines and sines by position. Outgrown tables stay, since captured passes may read them."""
 
     def reading_bytes(self, visible: int) -> int:
-        """Bytes per token that a pass takes, besides the KV cache."""
+        """Bytes per token that a pass allocates, besides the KV cache."""
         width = self._heads * self._size
         halves = 2 * self._hidden + 2 * width + self._inner
         return 2 * halves + 4 * -(-visible // _PART) * (width + 2 * self._heads)
@@ -154,7 +154,7 @@ class Decoder:
 
     @torch.inference_mode()
     def is_right(self, model: Any) -> bool:
-        """Whether its logits at a few tokens are the model's own up to rounding."""
+        """Whether this decoder's logits of a few tokens are the model's up to rounding."""
         cache = KVCache()
         cache.reserve(1, _TRIED)
         self.prepare(cache)
@@ -186,7 +186,7 @@ class Decoder:
 
         Args:
             tokens, positions: int64 [B, n]. If the pass is captured, they must keep their addresses.
-            index: int64 [B, n], where in its slot a token's key and value are written.
+            index: int64 [B, n], the index in its slot at which each token's key and value are written.
             slots: which B slots.
             visible: at least one more than the largest position.
         """
@@ -261,7 +261,7 @@ class Decoder:
 
 
 def _tiles(block: int, tokens: int) -> dict[str, int]:
-    """Tile sizes of a product over so many tokens, as measured on an H200; its bits do not depend on them."""
+    """Tile sizes and launch options of a product over `tokens` tokens, tuned on an H200; the product's bits do not depend on them."""
     columns = min(max(16, power(tokens)), 64 if block < 64 else 128)
     if block < 64:
         step, warps, stages = 256 if block < 32 else 128, 2, 4 if columns == 16 else 3

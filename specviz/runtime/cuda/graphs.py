@@ -23,16 +23,16 @@ from specviz.runtime.memory import capturing
 log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
-"""What distinguishes captures: sizes of the inputs, and anything else the pass depends on."""
+"""The key of a capture: sizes of the inputs, and anything else that the pass depends on."""
 
 PLAIN = 2
-"""Passes of a shape before it is captured: most shapes do not come back."""
+"""Plain passes of a shape before it is captured: most shapes do not recur."""
 STRIKES = 3
 """Failures in a row after which no more captures are made."""
 MOST = 128
 """Most captures held at once. Each takes some megabytes for a thousand kernels' arguments."""
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""Largest difference of a replay from the plain pass, as a share of the largest number; 0.05 in half precision."""
+"""Largest difference of a replay from the plain pass, as a share of the largest absolute value; 0.05 in half precision."""
 
 
 class Graphs:
@@ -106,7 +106,7 @@ class Graphs:
             )
 
     def _output(self, like: Tensor) -> Tensor:
-        """The buffer for a result, which captures of about that size share: results are copied from there."""
+        """An output buffer of the shape of `like`. Captures with outputs of about that size share it; replays return copies."""
         size = 1 << (like.numel() - 1).bit_length(), like.dtype
         if size not in self._outputs:
             self._outputs[size] = like.new_empty(size[0])
@@ -128,7 +128,7 @@ class Graphs:
     def clear(self) -> None:
         """Free all captures, because buffers move or are freed; waits until none runs.
 
-        All at once: freeing a graph frees the stream's cuBLAS workspace, which the others use (torch 2.12 and later). The
+        All at once: freeing a graph frees the stream's cuBLAS workspace, which other graphs use (torch 2.12 and later). The
         pool goes with them: torch refuses a capture into a pool whose graphs are all gone.
         """
         for device in {each.output.device for each in self._captured.values() if each}:
@@ -150,7 +150,7 @@ class Graphs:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A graph, the tensors it reads, and the one it writes, which others write too."""
+    """A graph, the tensors that it reads, and the tensor that it writes, which other graphs write too."""
 
     graph: Any
     inputs: list[Tensor]

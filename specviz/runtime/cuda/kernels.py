@@ -2,7 +2,7 @@
 
 In transformers a layer is some fifty kernels, whose launches take longer than reading its weights; here it is eight.
 Tokens are the columns of a product and weights its rows, summed in the same steps whatever the number of tokens, so that a
-token's bits do not depend on what else a pass reads. Sums are float32. Knows pointers and sizes; knows no model.
+token's bits do not depend on what else a pass reads. Sums are float32. The kernels take pointers and sizes, no model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _two_products(  # type: ignore[no-untyped-def]
     x, t, tokens, one, rows, other, other_rows, valid,
     WIDTH: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Rows of two weights times the same tokens x [T, WIDTH], float32 [BN, BT] each."""
+    """BN rows of each of two weights, times BT of the tokens x [T, WIDTH]: two tiles, float32 [BN, BT]."""
     first = tl.zeros([BN, BT], tl.float32)
     second = tl.zeros([BN, BT], tl.float32)
     for start in range(0, WIDTH, BK):
@@ -68,9 +68,9 @@ def project_heads(  # type: ignore[no-untyped-def]
         q_weight, k_weight, v_weight: [heads · SIZE, WIDTH], and their biases [heads · SIZE], where BIASED.
         q_norm, k_norm: [SIZE], where NORMED (Qwen3).
         cosines, sines: float32 [positions, SIZE / 2].
-        positions, index: int64 [T], a token's position, and the index where its key and value are written.
+        positions, index: int64 [T], each token's position, and the index at which its key and value are written.
         queries: [T, HEADS, SIZE], written. keys, values: [slots, KEY_HEADS, length, SIZE], written.
-        columns: tokens of a slot: token t is in slot t // columns.
+        columns: number of tokens of each slot: token t is in slot t // columns.
         slot_step, head_step: elements from one slot's keys to the next slot's, and from one head's to the next head's.
         HALF: rows of each half that a program computes; SIZE / 2 where NORMED.
     """

@@ -29,18 +29,18 @@ class Workspace:
 
     @property
     def in_use(self) -> bool:
-        """Whether a runner uses it."""
+        """Whether a runner uses the workspace."""
         return self._use.locked()
 
     def acquire(self) -> bool:
-        """Begin to use it, with no slot in use; False if another runner uses it."""
+        """Begin to use the workspace, without slots; returns False if another runner uses it."""
         if not self._use.acquire(blocking=False):
             return False
         self.cache.used = 0
         return True
 
     def release(self) -> None:
-        """End its use; passes may be captured again."""
+        """End the use of the workspace; passes may be captured again."""
         self.graphs.resume()
         self._use.release()
 
@@ -63,9 +63,9 @@ _workspaces: WeakKeyDictionary[nn.Module, tuple[list[int], Workspace]] = WeakKey
 
 
 def workspace(model: nn.Module) -> Workspace | None:
-    """The workspace of a model; None where passes are not captured: off a single GPU, or if SPECVIZ_GRAPHS=0.
+    """The workspace of a model; None where passes are not captured: if the model is not on a single GPU, or if SPECVIZ_GRAPHS is off.
 
-    A new one if the model's tensors have moved: captures would use the old ones.
+    It is replaced if the model's tensors have moved, because captures use the old addresses.
     """
     if single_gpu(model) is None or not environment.GRAPHS.value():
         return None

@@ -1,1 +1,1 @@
-"""The audit: engines draw the first tokens after a prompt, and their counts are held to the enumerated law. Start reading in `auditing`."""
+"""The audit: engines draw first tokens after a prompt; their counts are compared with the enumerated law. Start reading in `auditing`."""

@@ -29,7 +29,7 @@ class AuditOptions:
     """What to audit; `specviz audit --help` describes each option.
 
     Raises:
-        RequestError: a value is out of range, or a function or a server lacks a temperature or a folder.
+        RequestError: a value is out of range, a function or server lacks `models`, or a function without exactly one temperature.
     """
 
     engines: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class AuditOptions:
 
     @property
     def draft_length(self) -> int:
-        """K of all known engines: the last token is an accepted block's bonus token, if the engine has one."""
+        """K of all known engines. For an engine with bonus tokens, the last of `tokens` is the bonus token of an accepted block."""
         return max(1, self.tokens - 1)
 
 
@@ -112,7 +112,7 @@ def audit(pair: ModelPair, options: AuditOptions, progress: Progress, stop: thre
 
 
 def title(name: str) -> str:
-    """An engine's name with its version, where its package has one."""
+    """An engine's name, with the version of its package if it has one."""
     try:
         return f"{name} {metadata.version(name.partition(':')[0].partition('.')[0])}"
     except (metadata.PackageNotFoundError, ValueError):  # ValueError: no name at all
@@ -126,7 +126,7 @@ def markdown(found: Sequence[Audited], options: AuditOptions, about: Mapping[str
 
 
 def to_json(found: Sequence[Audited], options: AuditOptions, about: Mapping[str, str]) -> str:
-    """Everything that was found."""
+    """All findings, as JSON."""
     audited = [{**asdict(each), "departs": each.finding.departs} for each in found]
     setting = {"tokens": options.tokens, "draft_length": options.draft_length, "prompt_ids": PROMPT}
     return json.dumps({**about, **setting, "audited": audited}, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""Engines that an audit drives: those it knows, a server, or a function of the user's."""
+"""Engines that an audit can drive: known packages, a server, or a function of the user."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from specviz.tools.audit.models import PROMPT
 from specviz.tools.bench.contenders import Bed, contenders
 
 Draw = Callable[[int, float, Sequence[int]], Iterator[list[int]]]
-"""An engine: number of new tokens, temperature, seeds -> the new token ids of a sample for each seed."""
+"""An engine: number of new tokens, temperature, seeds -> for each seed, the new token ids of a sample."""
 
 _BATCH = 50
-"""Samples that SpecViz draws as one batch; calls of a server that are waited for together, between which an audit can be stopped."""
+"""Number of samples that SpecViz draws as one batch, or asks of a server as one group. An audit can be stopped between groups."""
 _AT_ONCE = 8
-"""Calls under way, which a server can batch."""
+"""Number of concurrent calls, which a server can batch."""
 _SECONDS = 60.0
 
 
@@ -41,10 +41,10 @@ def is_installed(name: str) -> bool:
 
 
 def find_engine(name: str, bed: Bed, body: str) -> Draw:
-    """A known engine, the server behind a URL, or that of a `module:function`. `body` is for a server.
+    """The engine with this name: a known one, the URL of a server, or `module:function`. `body` is for a server.
 
     Raises:
-        RequestError: there is no such engine here, or `body` is no JSON object.
+        RequestError, EngineError: there is no such engine here, `body` is no JSON object, or llama.cpp's logits are wrong.
     """
     if is_url(name):
         return _endpoint(name, bed, body)
@@ -66,7 +66,7 @@ def _request(tokens: int, temperature: float, seed: int, **more: Any) -> Request
 
 
 def _ours(bed: Bed) -> Draw:
-    """Lossless decoding, in batches."""
+    """SpecViz's lossless decoding as an engine, in batches."""
     settings: dict[str, Any] = {"method": "speed", "lenience": 0.0, "draft_length": bed.draft_length}
 
     def draw(tokens: int, temperature: float, seeds: Sequence[int]) -> Iterator[list[int]]:
@@ -79,7 +79,7 @@ def _ours(bed: Bed) -> Draw:
 
 
 def _contender(key: str, bed: Bed) -> Draw:
-    """A contender of the benchmark."""
+    """A contender of the benchmark as an engine."""
     write = next(each.write for each in contenders(bed) if each.key == key)
     return lambda tokens, temperature, seeds: (
         write(_request(tokens, temperature, seed)).token_ids or [] for seed in seeds
@@ -92,11 +92,11 @@ BUILT_IN: dict[str, tuple[str, Callable[[Bed], Draw]]] = {
     "flashspec": ("flashspec", partial(_contender, "flashspec")),
     "llama-cpp-python": ("llama_cpp", lambda bed: llama_cpp(bed.plain, bed.draft_length)),
 }
-"""The module of each known engine, and what makes it."""
+"""By name of a known engine: the module that it needs, and the function that makes the engine."""
 
 
 def _function(name: str) -> Draw:
-    """A function that is called with prompt_ids, count and seed."""
+    """A user's function as an engine. It is called with the prompt's ids, the number of new tokens and a seed."""
     module, _, attribute = name.partition(":")
     sys.path.append(os.getcwd())  # as `python -m` does
     try:
@@ -116,7 +116,7 @@ def _function(name: str) -> Draw:
 
 
 def _endpoint(address: str, bed: Bed, body: str) -> Draw:
-    """OpenAI's /v1/completions; its answers are read with the pair's tokenizer. `body` has further parameters of each call, as JSON."""
+    """A server with OpenAI's completions as an engine; the pair's tokenizer encodes its texts. `body` has more parameters, as JSON."""
     try:
         more = json.loads(body)
     except ValueError:
@@ -141,10 +141,10 @@ def _endpoint(address: str, bed: Bed, body: str) -> Draw:
 
 
 def _ask(client: httpx.Client, address: str, method: str, path: str, rows: str, key: str, **sent: Any) -> Any:
-    """The value `key` of the first of the answer's `rows`.
+    """Send a request to a server. Returns the field `key` of the first entry in the answer's list `rows`.
 
     Raises:
-        EngineError: the server did not answer as OpenAI's does.
+        EngineError: the server did not answer as OpenAI's API does.
     """
     url = f"{address}/{path}"
     try:

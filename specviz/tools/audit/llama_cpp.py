@@ -21,9 +21,9 @@ from specviz.models.pair import ModelPair
 from specviz.tools.audit.models import PROMPT
 
 _CONTEXT = 512
-"""`Llama`'s default. It warns about models with less."""
+"""Default context length of `Llama`, which warns about models with a shorter one."""
 _CLOSE = 1e-3
-"""Largest difference of two libraries' float32 logits of one model."""
+"""Largest accepted difference between two libraries' float32 logits of one model."""
 
 
 def llama_cpp(
@@ -32,7 +32,7 @@ def llama_cpp(
     """llama.cpp's `Llama` with a draft model, as an engine of `audit.engines`.
 
     Raises:
-        RequestError: the verifier is no model of the llama kind.
+        RequestError: the verifier is no model of type llama.
         EngineError: llama.cpp's logits are not those of transformers.
     """
     import llama_cpp
@@ -71,10 +71,10 @@ def llama_cpp(
 
 
 def write_gguf(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a model of the llama kind, without a vocabulary: it is given ids.
+    """Write a model of type llama, without a vocabulary: its inputs are ids.
 
     Raises:
-        RequestError: it is of another kind.
+        RequestError: the model is of another type.
     """
     config: Any = checkpoint.config
     if config.model_type != "llama":

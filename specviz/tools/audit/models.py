@@ -28,7 +28,7 @@ _MOST_SEQUENCES = 100_000
 
 
 def prepare_pair(folder: Path) -> ModelPair:
-    """The pair in `folder`/drafter and `folder`/verifier. Writes random checkpoints, always the same, if there is neither.
+    """The pair in `folder`/drafter and `folder`/verifier. If neither folder exists, writes random checkpoints, always the same.
 
     Raises:
         OSError: the folder cannot be written.

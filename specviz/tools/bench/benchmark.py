@@ -40,9 +40,9 @@ class BenchmarkOptions:
     """What to measure; `specviz bench --help` describes each option.
 
     Attributes:
-        shape: two names of `specviz.tools.bench.shapes`, which replace `pair`.
-        contenders: keys; empty for all.
-        prompts: the most held-out prompts, whose kinds alternate.
+        shape: two names in `specviz.tools.bench.shapes.SHAPES`, which replace `pair`.
+        contenders: keys of contenders; empty for all.
+        prompts: maximum number of held-out prompts, whose kinds alternate.
     """
 
     pair: str = "embedded"
@@ -79,7 +79,7 @@ class Benchmark:
     """A benchmark. If it is interrupted, its results so far remain.
 
     Attributes:
-        contenders: those that take part.
+        contenders: the chosen contenders, also those that were left out later.
         about: a description of what was measured, and on which machine.
         notes: sentences below the table, such as about contenders that were left out.
     """
@@ -159,7 +159,7 @@ def measure(
     found = Benchmark(list(present), _about(options, bed, len(prompts), command))
 
     def write(contender: Contender, prompt: list[int], temperature: float, seed: int = 0) -> Measured | None:
-        """One run. None if another project's contender failed; it is then left out."""
+        """One run; None if the contender is left out, as another project's contender is once it has failed."""
         if contender not in present:
             return None
         torch.set_num_threads(contender.threads or bed.threads)
@@ -241,7 +241,7 @@ def load_bed(options: BenchmarkOptions, progress: Progress) -> Bed:
     """Load the pair twice: as this project does, and as transformers does.
 
     Raises:
-        PairError, RequestError: it cannot be loaded.
+        PairError, RequestError: the pair cannot be loaded.
     """
     if options.shape:
         device = find_device(options.device)

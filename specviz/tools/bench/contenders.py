@@ -1,7 +1,7 @@
 """Contenders of a benchmark: this project's methods, transformers' `generate`, flashspec and llama.cpp.
 
 A contender continues token ids by a given number of new ids. No contender stops at the end-of-text token, so all write
-equally many. flashspec and llama-cpp-python are optional; only their own contenders import them.
+equally many tokens. flashspec and llama-cpp-python are optional; only their own contenders import them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specviz.schema.settings import AUTO, Request
 from specviz.schema.trace import Run
 
 VERIFIER_ALONE, GENERATE = "verifier alone", "transformers generate"
-"""Titles of the contenders to which all others are compared."""
+"""Titles of the two contenders with which all others are compared."""
 _LENIENCE = METHODS["cascade_tokenV3"].default_lenience
 
 
@@ -73,7 +73,7 @@ class Contender:
     Attributes:
         write: runs a request; raises ImportError or SpecvizError if the contender cannot run here.
         ours: whether the contender is this project's.
-        threads: number of threads on a CPU; None for all that are allowed.
+        threads: number of threads on a CPU; None for `Bed.threads`.
     """
 
     key: str
@@ -88,7 +88,7 @@ class Bed:
     """The pair that all contenders run on: `ours` as this project loads it, `plain` as transformers does.
 
     Attributes:
-        threads: most threads that a contender may use.
+        threads: maximum number of threads of a contender.
         draft_length: K of all contenders that draft a fixed number of tokens.
         others: prompts of the further sequences that are written concurrently, each a list of token ids.
     """
@@ -145,7 +145,7 @@ def contenders(bed: Bed) -> list[Contender]:
 
 
 def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: Request) -> Measured:
-    """The request and those with the prompts `others`, as one batch of the engine."""
+    """The request, and one with each of the prompts `others`, as one batch of the engine."""
     own = replace(request, **options)
     arrivals, runs = list[float](), dict[int, Run]()
 
@@ -169,7 +169,7 @@ def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: R
 
 
 def _generate(bed: Bed, request: Request, assistant: Any = None, cache: str | None = None) -> Measured:
-    """`generate`, optionally with an assistant model or another kind of cache."""
+    """transformers' `generate`, optionally with an assistant model or another kind of cache."""
     from transformers import GenerationConfig
 
     options: dict[str, Any] = {"max_new_tokens": request.max_new_tokens, "pad_token_id": 0}

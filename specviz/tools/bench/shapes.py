@@ -45,13 +45,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": _shape("llama", (4096, 32, 32, 8, 14336), 128256, 5e5, tied=False),
     "tiny": _shape("qwen2", (64, 2, 4, 2, 128), 512),
 }
-"""Shapes by name: a family of transformers, and arguments of its config; "tiny" is for quick trials."""
+"""Shapes by name: a model family of transformers, and arguments of its config; "tiny" is for quick trials."""
 
 
 def shape_pair(
     drafter: str, verifier: str, device: torch.device, dtype: torch.dtype, *, prepack: bool
 ) -> ModelPair:
-    """A pair of two shapes with seeded random weights, made on the device itself; if `prepack`, with fast passes.
+    """A pair of two shapes with seeded random weights, made on the device itself; with the engine's fast passes if `prepack`.
 
     Both models get the smaller of the two vocabularies, so that every contender can run the pair (the vocabularies of
     real pairs differ by padding).
@@ -97,7 +97,7 @@ def _random_model(
 
 
 def _tokenizer(size: int) -> PreTrainedTokenizerBase:
-    """A tokenizer that encodes bytes. All other ids have a name only."""
+    """A tokenizer that encodes bytes. It never produces the other ids, which only have names."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -62,8 +62,8 @@ def distill(
     """Do what remains of the distillation in `directory`. Returns the report, which is saved with the student's weights.
 
     Raises:
-        RequestError: the directory holds a distillation with other settings, the verifier has no such layer, or `start` or `texts` cannot be
-            read.
+        RequestError: the directory holds a distillation with other settings, the verifier lacks one of the `layers`, or `start` or `texts`
+            cannot be read.
         PairError, EngineError: raised by loading and generating.
     """
     teacher: Any
@@ -124,7 +124,7 @@ def distill(
 
 
 def make_student(verifier: Any, layers: tuple[int, ...], kept: Tensor) -> Any:
-    """A trainable float32 copy of the verifier on the CPU, with its `layers` alone and the tokens `kept` [N] as its vocabulary.
+    """A trainable float32 copy of the verifier on the CPU, with only these `layers` and the tokens `kept` [N] as its vocabulary.
 
     Raises:
         PairError: the verifier's layers cannot be found.
@@ -152,7 +152,7 @@ def _store(student: Any, vocabulary: SmallVocabulary, weights: str, folder: Path
 
 
 def _read_texts(settings: DistillationSettings, known: int) -> dict[Text, None]:
-    """The distinct texts in the folders that the settings name: the first ones, up to the tokens to train on."""
+    """The first distinct texts in the folders `settings.texts`, up to the number of tokens to train on."""
     paths = [path for folder in settings.texts for path in sorted(Path(folder).glob("*.safetensors"))]
     if settings.texts and not paths:
         raise RequestError(f"{settings.texts[0]} holds no texts: name folders that distill wrote.")
@@ -166,7 +166,7 @@ def _read_texts(settings: DistillationSettings, known: int) -> dict[Text, None]:
 def _write_texts(
     settings: DistillationSettings, texts: dict[Text, None], folder: Path, device: str, progress: Progress
 ) -> None:
-    """Add distinct texts of the verifier, up to the tokens to train on. Reads the existing files and writes what is missing."""
+    """Add distinct texts of the verifier to `texts`, up to the number of tokens to train on. Existing files are read, others written."""
     pair = load_pair(settings.verifier, device=device)
     folder.mkdir(exist_ok=True)
     for index in itertools.count(len(texts)):  # other seeds than those of given texts
@@ -182,9 +182,9 @@ def _write_texts(
 
 
 def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabulary]:
-    """Read a float32 drafter to continue from, and its vocabulary.
+    """Read a drafter to continue from, in float32, and its vocabulary.
 
-    Its verifier has `known` ids, and `size` with padding.
+    The verifier has `known` ids, and `size` with padding.
 
     Raises:
         RequestError: the folder has no drafter, or the drafter has another tokenizer.

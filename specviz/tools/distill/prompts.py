@@ -16,9 +16,9 @@ from specviz.resources import ASSETS
 _FILE = ASSETS / "prompts.json"
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _REPEATED = ("name", "items")
-"""Slots that have the same value everywhere in a prompt. Each occurrence of another slot gets its own value."""
+"""Slots that have the same word everywhere in a prompt. Other slots for words get a different word at each occurrence."""
 _NEAR = 0.75
-"""A made prompt that has at least this share of its words in common with a held-out prompt is too similar."""
+"""A made prompt is too similar to a held-out one if their common words are at least this share of the longer one's words."""
 
 
 def held_out_by_kind() -> dict[str, list[str]]:
@@ -32,7 +32,7 @@ def held_out_prompts() -> list[str]:
 
 
 def made_prompts(draw: random.Random) -> Iterator[str]:
-    """Endless distinct prompts from templates, each kind equally often. None is similar to a held-out prompt or asks a built-in question."""
+    """Endless distinct prompts from templates, kinds equally often, none similar to a held-out prompt or part of a built-in question."""
     made = _read()
     kinds = list(made["templates"].values())
     held_out = [_words(prompt) for prompt in held_out_prompts()]

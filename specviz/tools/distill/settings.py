@@ -17,12 +17,12 @@ class DistillationSettings:
     Attributes:
         verifier: key of the pair whose verifier is the teacher.
         start: folder of a drafter to continue from, with its own layers and vocabulary; "" starts from the verifier's weights.
-        skills: number of questions with known answers that the drafter in `start` learns, while it keeps its former distributions on the
-            texts. 0 trains on the texts alone.
+        skills: number of questions with known answers that the drafter in `start` learns; on the texts it keeps its former distributions.
+            0 trains on the texts alone.
         four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
 
     Raises:
-        RequestError: `skills` lacks a drafter to `start` from.
+        RequestError: there are `skills`, but no drafter to `start` from.
     """
 
     verifier: str

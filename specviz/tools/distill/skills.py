@@ -1,7 +1,7 @@
 """Questions with known answers, which teach a drafter skills that its verifier lacks. `assets/questions.json` has their wordings.
 
-Skills are sums, differences and products, conversions of units, and numbers in order. Facts are asked beside them, but not taught: on
-their tokens a drafter keeps its former distributions.
+Skills are sums, differences and products, conversions of units, and the order and extremes of numbers. Questions also ask for facts, but
+these are not taught: on their tokens a drafter keeps its former distributions.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SHARES = {
     "extreme": 0.02,
     "fact": 0.10,
 }
-"""Share of the questions that ask for each skill."""
+"""Share of the questions that ask for each skill, or for a fact alone."""
 _MIXED_SHARE = 0.3
-"""Share of questions that also ask for a fact, among those that can."""
+"""Share of the questions that also ask for a fact, among the skill questions with a `clause`."""
 _STORY_SHARE = 0.3
 _NUMBERS = {
     "sum": (0.85, (10, 99, 10, 99), (10, 99, 2, 9)),
     "difference": (0.85, (10, 99, 10, 99), (12, 99, 2, 9)),
     "product": (0.8, (11, 99, 2, 9), (2, 12, 2, 12)),
 }
-"""By skill: a share of its questions, the ranges of their two numbers, and the ranges in the other questions."""
+"""By skill: a share of its questions, the ranges (low, high, low, high) of their two numbers, and those in its other questions."""
 _HELD_OUT = 24
 """Problems whose hash (0 to 255) is below this are held out."""
 
@@ -44,11 +44,11 @@ class Question(NamedTuple):
     """A question with its answer.
 
     Attributes:
-        problem: what is asked, whatever the wording: 38 + 47 and 47 + 38 are the same problem.
+        problem: what is asked, regardless of the wording: 38 + 47 and 47 + 38 are the same problem.
         prompt: what a user would type.
-        clause: the question in lower case, for use within a longer one; "" if it has none.
+        clause: the question in lower case, for use within a longer question; "" if there is no such form.
         answer: what a drafter learns to say.
-        fact: the part of the answer that is not taught: there a drafter keeps its former distributions.
+        fact: the part of the answer that is not taught: on it a drafter keeps its former distributions.
     """
 
     problem: str
@@ -71,7 +71,7 @@ def training_examples(seed: int) -> Iterator[Question]:
 
 
 def draw_question(draw: random.Random, skill: str) -> Question:
-    """A question of a skill whose problem is not held out; no fact is."""
+    """A question of a skill (or "fact") whose problem is not held out. Facts are never held out."""
     make = {"conversion": _conversion, "order": _order, "extreme": _extreme, "fact": _fact}.get(skill)
     while True:
         question = make(draw) if make else _arithmetic(draw, skill)
@@ -80,7 +80,7 @@ def draw_question(draw: random.Random, skill: str) -> Question:
 
 
 def is_held_out(problem: str) -> bool:
-    """Whether no drafter learns a problem, by its hash."""
+    """Whether a problem is held out from training, by its hash."""
     return hashlib.sha256(problem.encode()).digest()[0] < _HELD_OUT
 
 
@@ -97,7 +97,7 @@ def measured_prompts() -> frozenset[str]:
 
 
 def with_fact(draw: random.Random, question: Question, fact: Question) -> Question:
-    """One question that asks both, in either order; the answer has a line for each."""
+    """One question that asks both questions, in random order; its answer has a line for each."""
     two = [question, fact]
     draw.shuffle(two)
     first, second = two
@@ -159,7 +159,7 @@ def _fact(draw: random.Random) -> Question:
 
 @cache
 def wordings() -> dict[str, Any]:
-    """All wordings, by what they ask for."""
+    """The contents of `assets/questions.json`: wordings by what they ask for, and the words that fill them."""
     found: dict[str, Any] = json.loads((ASSETS / "questions.json").read_text(encoding="utf-8"))
     return found
 

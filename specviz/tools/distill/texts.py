@@ -31,7 +31,7 @@ MARK = "\u2603"
 
 
 class Text(NamedTuple):
-    """A sequence of ids, with the index at which the verifier's own text starts in it."""
+    """A sequence of ids: a prompt, then from index `start` on the text that the verifier wrote."""
 
     ids: tuple[int, ...]
     start: int
@@ -43,7 +43,7 @@ def written(texts: Iterable[Text]) -> int:
 
 
 def save_texts(texts: Sequence[Text], path: Path) -> None:
-    """Write to a safetensors file, completely or not at all."""
+    """Write texts to a safetensors file, completely or not at all."""
     columns = {
         "tokens": [token for ids, _ in texts for token in ids],
         "lengths": [len(ids) for ids, _ in texts],
@@ -56,7 +56,7 @@ def load_texts(path: Path, known: int) -> list[Text]:
     """Read what `save_texts` wrote.
 
     Raises:
-        RequestError: the file cannot be read, or has ids of another tokenizer, which are not below `known`.
+        RequestError: the file cannot be read, or has ids that are not below `known`, which belong to another tokenizer.
     """
     try:
         columns = load_file(path)
@@ -69,7 +69,7 @@ def load_texts(path: Path, known: int) -> list[Text]:
 
 
 def write_texts(pair: ModelPair, count: int, seed: int, answer_tokens: int) -> list[Text]:
-    """Let the verifier write `count` answers in one batch: a quarter to its own user turns, the rest to made prompts.
+    """Let the verifier write `count` answers in one batch: up to a quarter to user turns that it wrote, the rest to made prompts.
 
     A base model has no chat template and continues made prompts.
     """

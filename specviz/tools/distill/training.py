@@ -27,9 +27,9 @@ from specviz.tools.distill.skills import Question
 from specviz.tools.distill.texts import MARK, Text
 
 FREE, TAUGHT = 1, 2
-"""How a token is learned: the teacher's distribution before it, or the token itself. 0 is not at all."""
+"""How a token is learned: `FREE` learns the teacher's distribution at its position, `TAUGHT` the token itself, 0 nothing."""
 _EVERY = 3
-"""In training on skills, one in this many positions of the texts is trained on: adjacent positions teach much the same, and each costs an
+"""In training on skills, one in this many positions of the texts is trained on: adjacent positions teach much the same, and each needs the
 output layer.
 """
 _REMEMBERED_BYTES = 4e9
@@ -39,9 +39,9 @@ _TEMPERATURES = (1.0, 0.7, 1.0, 0.5)
 """Temperatures of the steps, used in turn."""
 _WARM_UP_STEPS = 50
 _ROUNDED_FROM = 0.6
-"""In training on skills, weights are rounded after this share of the steps."""
+"""In training on skills, weights are rounded only after this share of the steps."""
 _REPORTED_STEPS = 50
-"""Number of steps over which reported agreements are averaged."""
+"""Number of steps over which reported agreements (acceptance rates) are averaged."""
 
 
 class Row(NamedTuple):
@@ -70,7 +70,7 @@ class Batches:
         return len(self._batches)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add rows, in batches of similar lengths with at most `batch_tokens` tokens and padding.
+        """Add rows, in batches of similar lengths with at most `batch_tokens` tokens, padding included.
 
         The prefix that all rows share, which is the chat template up to the user turn, does not count.
         """
@@ -87,7 +87,7 @@ class Batches:
         """Batch `number`, with the teacher's distributions at a temperature.
 
         Returns:
-            The student's input ids [B, T]; the number of first tokens that all rows share; a bool mask [B, T − shared] of the n trained
+            The student's input ids [B, T]; the number of shared first tokens of all rows; a bool mask [B, T − shared] of the n trained
             positions; the distributions p [n, N] to learn there; and bool [n], true where p is one token, learned at temperature 1.
         """
         rows, shared = self._batches[number]
@@ -131,7 +131,7 @@ def skill_batches(
     vocabulary: SmallVocabulary,
     tokenizer: Any,
 ) -> Batches:
-    """Batches that teach a drafter answers, and otherwise to write as before.
+    """Batches that teach a drafter answers and otherwise preserve its distributions.
 
     The teacher is `former`, the drafter before training. On the taught parts of answers the drafter learns the tokens. On the other parts,
     and on the texts, it learns its former distributions. A question with taught tokens that the drafter does not know is left out.
@@ -220,7 +220,7 @@ class Training:
         self._agreements: list[float] = []
 
     def run(self, progress: Progress) -> tuple[Any, dict[str, Any]]:
-        """Train to the end, from the checkpoint if there is one. Returns the trained student and figures for the report."""
+        """Train to the end, from the checkpoint if there is one. Returns the student with averaged weights, and figures for the report."""
         if self._path.exists():
             # Load to the CPU: the optimizer would read step counts on a GPU back at every step.
             state = torch.load(self._path, map_location="cpu", weights_only=True)
@@ -281,7 +281,7 @@ class Training:
 
 
 def _running_mean(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
-    """The mean of about the last 50 steps; early on, of the last tenth of the steps, so that the initial weights soon lose influence."""
+    """The mean of about the last 50 steps; early on, of the last tenth of all steps, so that the initial weights soon lose influence."""
     return torch.lerp(mean, weight, max(0.02, 10 / (int(count) + 10)))
 
 

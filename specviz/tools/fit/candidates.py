@@ -1,4 +1,4 @@
-"""From names on the command line to pairs: each a folder, a repository of the hub, or a pair of the registry."""
+"""Makes pairs from names on the command line. Each name is a folder, a repository of the hub, or a pair of the registry."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from specviz.models.registry import (
 
 
 def candidates(names: Sequence[str]) -> list[PairSpec]:
-    """The pairs of some drafters and the verifier, which is named last. A pair's name stands for its drafter, in last place for its
-    verifier, and alone for both.
+    """A pair of each drafter with the verifier, which is the last name. A pair's name stands for its drafter, as the last name for its
+    verifier, and as the only name for both.
 
     Raises:
         RequestError: a name is none of a folder, a repository or a pair, or a drafter is a lookup.
-        PairError: a drafter that is part of a pair belongs to another verifier.
+        PairError: a drafter that works only with its pair's verifier is given another one.
     """
     if len(names) == 1 and names[0] not in PAIRS:
         raise RequestError(f"Name a drafter and then its verifier, or one of the pairs: {', '.join(PAIRS)}.")

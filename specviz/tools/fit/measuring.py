@@ -1,6 +1,6 @@
-"""Measures one pair: both models read the verifier's texts, rounds are timed in turn, and so are lossless decoding and the verifier alone.
+"""Measures one pair: both models read the verifier's texts, then lossless decoding and the verifier alone are timed in turn.
 
-Times are of decoding, measured from event to event. Prefill is left out, since its share depends on the texts' length. The repetition
+Times are those of decoding, from event to event. Prefill is left out, since its share depends on the texts' length. The repetition
 penalty is off.
 """
 
@@ -33,7 +33,7 @@ from specviz.tools.distill.prompts import held_out_by_kind
 ALONE = 0
 """The draft length that stands for the verifier alone."""
 _COST_PROMPTS, _FIRST_ROUNDS = 7, 2
-"""Number of prompts for timing rounds, one of each built-in kind; number of a run's first rounds that do not count, since caches are cold."""
+"""Number of prompts for timing rounds, one of each built-in kind; number of a run's first rounds that are ignored (cold caches)."""
 _BEST = 3
 """Number of draft lengths whose speed-up is measured, unless the options name some."""
 
@@ -83,7 +83,7 @@ class FitOptions:
 
 
 Times = dict[int, dict[str, float]]
-"""What `_time` found in one turn, by draft length, with `ALONE`."""
+"""Results of `_time` for one prompt, by draft length; `ALONE` is always among them."""
 
 
 class Fit:
@@ -154,7 +154,7 @@ class Fit:
         return passes | own
 
     def measured(self, temperature: float) -> tuple[int, ...]:
-        """Draft lengths whose speed-up is measured, ascending: those of the options, or those with the best prediction."""
+        """Draft lengths whose speed-up is measured, ascending: those in the options, or the `_BEST` lengths with the fastest prediction."""
         if self.options.draft_lengths:
             return tuple(sorted(set(self.options.draft_lengths)))
         texts, costs = self.texts[temperature], self.costs(temperature)
@@ -169,7 +169,7 @@ class Fit:
 
     @torch.inference_mode()
     def _agreement(self, run: Run) -> Agreement:
-        """Let both models read a text."""
+        """The agreement along a run's text, which both models read."""
         self._raise_if_stopped()
         found: dict[str, list[float]] = {"kept": [], "overlap": []}
         read = (
@@ -199,7 +199,7 @@ class Fit:
         }
 
     def _time(self, engine: Engine, index: int, temperature: float, draft_length: int) -> dict[str, float]:
-        """One run alone: its tokens, verifier calls and seconds of decoding, and medians of a round, a verifier's pass and a draft token."""
+        """One run alone: tokens, verifier calls, seconds of decoding, and median seconds of a round, a pass and a draft token."""
         self._raise_if_stopped()
         options: dict[str, Any] = {"method": "speed", "draft_length": draft_length or 1}
         if draft_length == ALONE:

@@ -21,7 +21,7 @@ from specviz.wording import joined
 
 @dataclass(frozen=True)
 class Row:
-    """A draft length at a temperature: predicted tokens per call and speed-up, Leviathan's, and what was measured, if it was."""
+    """A draft length at a temperature: predicted tokens per call and speed-up, `leviathan_speed_up`, and measurements if there are any."""
 
     draft_length: int
     cost: float
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Kind:
-    """The prompts of a kind: acceptance rate, and measured speed-up at the best draft length of all kinds."""
+    """The prompts of a kind: acceptance rate, and measured speed-up at the draft length `AtTemperature.best`."""
 
     acceptance: Estimate | None
     measured: Estimate | None
@@ -42,7 +42,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class AtTemperature:
-    """Everything at a temperature.
+    """All results at one temperature.
 
     Attributes:
         acceptance: 1 − TV(q, p), a mean over all tokens.
@@ -61,20 +61,20 @@ class AtTemperature:
 
     @property
     def chosen(self) -> Row:
-        """The measured draft length with the fastest prediction. Choosing the fastest measurement would be choosing by luck."""
+        """The measured draft length with the fastest prediction. The fastest measurement may be fast by chance."""
         found = [row for row in self.rows if row.measured]
         return max(found, key=lambda row: row.speed_up.value if row.speed_up else 0.0)
 
     @property
     def best(self) -> tuple[int, Estimate]:
-        """That draft length, and its measured speed-up."""
+        """The draft length of `chosen`, and its measured speed-up."""
         assert self.chosen.measured
         return self.chosen.draft_length, self.chosen.measured
 
     @property
     def pays(self) -> bool | None:
-        """Whether drafting pays: True or False if the measured interval is above or below 1. If the interval contains 1, False if the measured
-        value and the predicted interval are below 1, else None.
+        """Whether drafting pays: True or False if the measured interval is above or below 1. If the interval contains 1: False if the
+        measured value and the predicted interval are below 1, else None.
         """
         speed, foretold = self.best[1], self.chosen.speed_up
         if speed.low > 1:
@@ -85,7 +85,7 @@ class AtTemperature:
 
 @dataclass(frozen=True)
 class Result:
-    """What was found of one pair."""
+    """All results of one pair."""
 
     drafter: str
     verifier: str
@@ -101,7 +101,7 @@ class Result:
 
 
 def result(fit: Fit) -> Result:
-    """What a finished measurement found."""
+    """Evaluate a finished measurement."""
     found = [_at(fit, temperature) for temperature in fit.options.temperatures]
     # A pair whose tokenizers differ is not loaded.
     pair, tokenizers = fit.pair, f"the same, {fit.pair.vocabulary_size:,} ids"
@@ -143,7 +143,7 @@ def _at(fit: Fit, temperature: float) -> AtTemperature:
 def _measured(
     fit: Fit, temperature: float, draft_length: int, kind: str = ""
 ) -> tuple[Estimate | None, Estimate | None]:
-    """Measured tokens per call, and speed-up over the verifier alone on the same prompts."""
+    """Measured tokens per call, and speed-up over the verifier alone on the same prompts: those of a kind, or all."""
     turns = zip(fit.runs[temperature], fit.items, strict=True)
     own = [turn for turn, item in turns if kind in ("", item.kind)]
     runs, alone = ([turn[k] for turn in own] for k in (draft_length, ALONE))
@@ -206,7 +206,7 @@ def overview(results: Sequence[Result]) -> Rows:
 
 
 def draft_lengths(at: AtTemperature) -> Rows:
-    """Prediction and measurement by K."""
+    """A table of predictions and measurements by K."""
     rows: Rows = [
         ("K", "round costs", "tokens per call", "measured", "speed-up", "measured", "Leviathan’s, γ = K − 1")
     ]
@@ -226,6 +226,6 @@ def markdown(results: Sequence[Result], notes: Sequence[str], about: dict[str, A
 
 
 def to_json(results: Sequence[Result], notes: Sequence[str], about: dict[str, Any]) -> str:
-    """Everything that was found."""
+    """All results, as JSON."""
     found = {"about": about, "notes": notes, "pairs": [asdict(each) for each in results]}
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""A load test: the requests of its users, and locust, which runs `locustfiles/users.py` in its own process."""
+"""Draws the requests of a load test, and runs `locustfiles/users.py` with locust in another process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(plan: dict[str, Any], json_file: Path | None = None, html_file: Path | N
         The exit status of locust.
 
     Raises:
-        RequestError: the server is not on this machine, or the shares exceed 1.
+        RequestError: the server is not on this machine (without `anywhere`), or the shares exceed 1.
         SpecvizError: locust is not installed.
     """
     if plan["cancel"] + plan["close"] > 1:
@@ -64,7 +64,7 @@ def run(plan: dict[str, Any], json_file: Path | None = None, html_file: Path | N
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address is one of this machine."""
+    """Whether an address is localhost or a loopback address."""
     try:
         host = urlsplit(address).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -73,7 +73,7 @@ def _is_here(address: str) -> bool:
 
 
 def distinct_requests(count: int, seed: int) -> list[Request]:
-    """`count` different requests: all methods in turn, each with its own seed. They are the same for the same arguments."""
+    """`count` different requests: all methods in turn, each request with another seed. Equal arguments give equal requests."""
     draw, methods, prompts = random.Random(seed), list(METHODS), held_out_prompts()
     return [
         Request(

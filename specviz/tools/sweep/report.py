@@ -26,7 +26,7 @@ _BESIDE = {
 
 
 def markdown(results: Results, pictures: Mapping[float, Path], command: str) -> str:
-    """The report of a finished sweep that `command` made. `pictures` has each temperature's picture, by a path relative to the report."""
+    """The report of a finished sweep that `command` made. `pictures` has the path of each temperature's picture, relative to the report."""
     has_kinds = len({item.kind for item in results.items}) > 1
     return render(
         Path(__file__).parent / "templates" / "results.md.j2",
@@ -49,7 +49,7 @@ def markdown(results: Results, pictures: Mapping[float, Path], command: str) -> 
 
 
 def _temperature(results: Results, temperature: float) -> dict[str, Any]:
-    """What the report says of a temperature."""
+    """The template's values for one temperature."""
     baselines = [p for name in (*MODELS, LOSSLESS) if (p := results.point(temperature, name))]
     both = [point for point in results.at(temperature) if point.setting.method not in MODELS]
     saving = [p for p in both if _ratio(p, "accuracy") >= KEPT and _ratio(p, "rejection_rate") <= 1 - FEWER]
@@ -71,12 +71,12 @@ def _temperature(results: Results, temperature: float) -> dict[str, Any]:
 
 
 def _ratio(point: Point, name: str) -> float:
-    """A figure over that of the verifier or of lossless decoding; 0 if unknown."""
+    """The value of one of the point's `ratios`; 0 if unknown."""
     return point.ratios[name].value if name in point.ratios else 0.0
 
 
 def _comparison(title: str, side: str, points: Sequence[Point]) -> dict[str, Any]:
-    """Which points surely answer more questions than another method, and how many fewer."""
+    """Which points surely answer more questions than another method, and the number of points that surely answer fewer."""
     compared = [(p, found) for p in points if (found := getattr(p, side).get("accuracy"))]
     return {
         "title": title,

@@ -1,4 +1,4 @@
-"""The KV cache of fused passes: each slot has its own buffers, with keys and values in the order in which attention reads them.
+"""The KV cache of fused passes: each slot has its own buffers. Keys and values are in the order in which attention reads them.
 
 Slots come, go and move to another cache without a copy.
 """
@@ -20,7 +20,7 @@ class _Slot:
     """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
     def __init__(self, layers: int, key_heads: int, size: int, length: int) -> None:
-        """Zeros: scores are computed for whole blocks, and garbage can make them a hundred times slower. `length` is rounded up to blocks."""
+        """Allocate zeros: scores are computed for whole blocks, which garbage can slow down a hundredfold. Rounds `length` up to blocks."""
         length = -(-length // POSITIONS) * POSITIONS
         count = layers * key_heads * length * size * FLOAT_BYTES
         keys, values = (aligned(count).view(np.float32) for _ in range(2))
@@ -30,10 +30,10 @@ class _Slot:
 
 
 class FusedCache:
-    """Slots of one decoder. Passes read and write only positions for which a slot was added.
+    """Slots of one decoder. Passes must not use positions beyond the length of a slot.
 
     Attributes:
-        address: address of the table of slots, one `SLOT` each.
+        address: address of the table of slots, an array of `SLOT`.
         lengths: lengths of the slots [n]; `length` is the largest.
     """
 
@@ -47,11 +47,11 @@ class FusedCache:
         self._use(self._slots + [_Slot(*self._sizes, length) for _ in range(count)])
 
     def take(self, other: FusedCache, slots: slice) -> None:
-        """Add slots of another cache, which must not use them any more."""
+        """Take slots over from another cache, which must not use them any more."""
         self._use(self._slots + other._slots[slots])
 
     def drop(self, slot: int, spoilt: bool) -> None:
-        """Remove a slot; the last one takes its index. `spoilt` is ignored: new slots are zeros."""
+        """Remove a slot; the last slot takes its index. `spoilt` is ignored: new slots are zeros."""
         slots = list(self._slots)
         slots[slot] = slots[-1]
         self._use(slots[:-1])

@@ -1,7 +1,7 @@
 """A decoder of the llama kind for the fused pass: its weights in the pass's layout, and the tables that the pass reads.
 
-That kind has RMSNorm, rotary positions, grouped queries and SwiGLU. Qwen2 adds biases of queries, keys and values; Qwen3 adds norms of
-queries and keys.
+Decoders of the llama kind have RMSNorm, rotary positions, grouped-query attention and SwiGLU. Qwen2 adds biases of queries, keys and
+values; Qwen3 adds norms of queries and keys.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRIED_ROWS = 4
 
 @dataclass(frozen=True)
 class Weights:
-    """A matrix [outputs, inputs] as published: a row's bytes, and their format."""
+    """A matrix [outputs, inputs] in its published format; `rows` has the bytes of each row."""
 
     rows: Bytes
     format: Format
@@ -40,11 +40,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer. Queries and keys are ordered so that rotary positions rotate adjacent pairs.
+    """Weights of one layer. Outputs of queries and keys are ordered so that rotary positions rotate adjacent pairs.
 
     Attributes:
-        inputs: of queries, keys and values, one after another, in one format.
-        gate_and_up: [2 · inner, hidden], gates before ups.
+        inputs: the projections to queries, keys and values, concatenated in this order, in one format.
+        gate_and_up: [2 · inner, hidden], all gates before all ups.
         input_bias, query_norm, key_norm: float32; None where the model has none.
     """
 
@@ -64,8 +64,8 @@ class DecoderShape:
     """Sizes of a decoder.
 
     Attributes:
-        frequencies: float32 [head_size / 2], of rotary positions.
-        rotary_scale: factor of cosines and sines.
+        frequencies: float32 [head_size / 2], the frequencies of rotary positions.
+        rotary_scale: a factor that multiplies cosines and sines.
     """
 
     hidden: int
@@ -79,12 +79,12 @@ class DecoderShape:
 
 
 class Decoder:
-    """Weights in memory, shared by all runners, and the passes over them.
+    """A decoder's weights in memory, shared by all runners, and its passes.
 
     Attributes:
-        vocabulary, layers: number of tokens it scores, and of layers.
+        vocabulary, layers: number of tokens that have logits, and number of layers.
         threads: number of threads of a pass.
-        address: of its `PASS` table.
+        address: address of the decoder's `PASS` table.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Decoder:
         self._begin()
 
     def _begin(self) -> None:
-        """Set what is not shared with other decoders of the same weights."""
+        """Set the attributes that decoders with the same weights do not share."""
         self._lock = threading.Lock()
         self._pass = self._pass.copy()
         self.layers = len(self._table)
@@ -124,7 +124,7 @@ class Decoder:
         self.address = int(self._pass.ctypes.data)
 
     def with_layers(self, indices: Sequence[int]) -> Decoder:
-        """A decoder of some of the layers, which shares all weights."""
+        """A decoder of some of the layers, which shares its weights with this one."""
         other = copy.copy(self)
         other._table = self._table[list(indices)]
         other._begin()
@@ -154,13 +154,13 @@ class Decoder:
         logits: int = 0,
         row_bytes: int = 0,
     ) -> None:
-        """Read up to `MOST_ROWS` tokens, each in its slot at its position; positions of a slot ascend.
+        """Read up to `MOST_ROWS` tokens, each in its slot at its position. Positions ascend within a slot.
 
         Args:
             tokens, slots, positions: int64 [n].
-            cache: keys and values are written at these positions, and read up to them.
-            logits, row_bytes: address of the logits to write, float32 [n, at least `vocabulary` rounded up to a multiple of 16], and bytes
-                of a row; 0 if none are wanted.
+            cache: keys and values are written at `positions`; each token attends to positions up to its own.
+            logits: address for the logits, float32 [n, at least `vocabulary` rounded up to a multiple of 16]; 0 if they are not needed.
+            row_bytes: bytes from one row of logits to the next.
         """
         with self._lock:
             buffers, table = self._prepare(cache), self._pass
@@ -178,9 +178,9 @@ class Decoder:
             worker_pool().run(int(drafting.ctypes.data), self.threads, drafts=True)
 
     def choose_threads(self) -> None:
-        """Time passes of a few rows, of which the first compiles, and set `threads` to the fastest number.
+        """Time passes of a few rows, and set `threads` to the fastest number. The first pass compiles.
 
-        One thread is tried only where there is no second: the pool falls back to one by itself while other programs occupy the cores.
+        One thread is tried only if there is no second: the worker pool falls back to one thread while other programs occupy the cores.
         """
         rows = np.arange(_TRIED_ROWS)
         cache = self.new_cache()
@@ -193,7 +193,7 @@ class Decoder:
         self.threads = quickest(run, worth_trying(most_threads())[1:] or [1])
 
     def _prepare(self, cache: FusedCache) -> _Buffers:
-        """Buffers for a cache's slots. The pass's table gets the addresses of both."""
+        """Returns buffers for a cache's slots, and writes the addresses of buffers and slots to the pass's table."""
         if self._buffers is None or self._buffers.length < cache.length:
             self._buffers = _Buffers(self.shape, cache.length, self._arena.scratch_bytes, self.vocabulary)
             for name, value in self._buffers.fields.items():
@@ -203,7 +203,7 @@ class Decoder:
 
 
 class _Arena:
-    """Arranged weights in one block of memory, which the system may map in large pages: with small ones a pass reads at a third of the speed."""
+    """Weights in one block of memory, which the system may map in large pages. With small ones a pass reads at a third of the speed."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self._arithmetic, self._bytes, self.scratch_bytes = arithmetic, 0, 0
@@ -218,12 +218,12 @@ class _Arena:
     def matrix(
         self, weights: Weights, *, parts: int = 1, bias: np.ndarray | None = None, adds: bool = False
     ) -> tuple[int, ...]:
-        """Reserve space for a matrix; returns its `MATRIX`, in which the address of the weights is an offset from what `fill` returns.
+        """Reserve space for a matrix. Returns its `MATRIX`; there, `weights` is an offset from the address that `fill` returns.
 
         Args:
-            parts: number of equal parts of its rows, whose groups of outputs alternate.
+            parts: number of equal parts of the rows. In memory, groups of 16 outputs of the parts alternate.
             bias: the outputs' initial values; 0 if None.
-            adds: whether to add to the outputs that are there; `bias` is then ignored.
+            adds: whether the product is added to existing outputs; `bias` is then ignored.
         """
         kernel, offset = Kernel(weights.format, self._arithmetic), self._bytes
         count, groups = inputs(weights.rows, weights.format), -(-len(weights.rows) // parts // LANES) * parts
@@ -237,7 +237,7 @@ class _Arena:
         return *code, offset, start, groups, blocks, kernel.row_bytes, kernel.block_bytes
 
     def fill(self) -> int:
-        """Arrange all matrices, on as many threads as a pass may take: half of the time goes into page faults. Returns their address."""
+        """Arrange all matrices on many threads: half of the time goes into page faults. Returns the address of the block of memory."""
         self._memory = aligned(self._bytes)
 
         def arrange_part(part: tuple[Weights, int, int, int]) -> None:
@@ -262,7 +262,7 @@ class _Buffers:
         # Scratch also holds the scores of heads that share keys.
         scores = shape.heads // shape.key_heads * length * FLOAT_BYTES
         scratch_bytes = -(-max(scratch_bytes, scores) // CACHE_LINE) * CACHE_LINE
-        # Panels have a cache line more in each block, which is one float per row.
+        # A panel's block has an additional cache line, which is one float per row.
         widths = {"states": shape.hidden, "projected": heads * size, "mixed": shape.heads * size}
         widths |= {"gated": 2 * shape.inner, "activated": shape.inner + shape.inner // BLOCK}
         self._arrays = {name: np.zeros((MOST_ROWS, width), np.float32) for name, width in widths.items()}
@@ -276,5 +276,5 @@ class _Buffers:
         self._arrays |= {"cosines": np.cos(twice) * np.float32(shape.rotary_scale), "sines": sines}
         self._arrays |= zip(("tokens", "row_slots", "row_positions"), self.rows, strict=True)
         self.fields = {name: int(array.ctypes.data) for name, array in self._arrays.items()}
-        """Fields of the pass's table: addresses of these buffers."""
+        """Fields of the pass's table: the addresses of these buffers."""
         self.fields["scratch_bytes"] = scratch_bytes

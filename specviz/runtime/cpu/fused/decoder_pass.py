@@ -20,7 +20,7 @@ _multiply, _pack, _attend, _embed = (memory.caller(count) for count in (7, 3, 6,
 
 
 def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
-    """A thread's part of a pass. `arrived`: arrivals at the pool's barrier before the pass."""
+    """One thread's part of a pass. `arrived`: number of arrivals at the pool's barrier before the pass."""
     p = pass_at(pass_)
     hidden_bytes = p.hidden * FLOAT_BYTES
     first, last = _share(p.rows, thread, threads)
@@ -48,7 +48,7 @@ def run(pass_, pool, thread, threads, arrived):  # type: ignore[no-untyped-def]
 
 @jitable
 def _share(units, thread, threads):  # type: ignore[no-untyped-def]
-    """A thread's share of `units`: its first one, and the first after its last."""
+    """A thread's share of `units`: its first unit, and the unit after its last."""
     return units * thread // threads, units * (thread + 1) // threads
 
 
@@ -62,7 +62,7 @@ def _norm(p, x, weight, out, size):  # type: ignore[no-untyped-def]
 
 @jitable
 def _pack_row(matrix, x, panels, row, first, last):  # type: ignore[no-untyped-def]
-    """Pack blocks `first` to `last` − 1 of a row's inputs of a matrix into panels; these blocks begin at `x`."""
+    """Pack blocks `first` to `last` − 1 of row `row` of a matrix's inputs into panels. Block `first` is read from `x`."""
     panel = panels + row // PANEL_ROWS * matrix.blocks * matrix.block_bytes
     at = panel + first * matrix.block_bytes + row % PANEL_ROWS * matrix.row_bytes
     _pack(matrix.pack, x, at, last - first)
@@ -70,7 +70,7 @@ def _pack_row(matrix, x, panels, row, first, last):  # type: ignore[no-untyped-d
 
 @jitable
 def _prepare(p, matrix, x, norm, thread):  # type: ignore[no-untyped-def]
-    """Normalise (unless `norm` is 0) and pack all rows of a matrix's inputs in this thread's scratch; returns their panels."""
+    """Normalise (unless `norm` is 0) and pack all rows of a matrix's inputs in this thread's scratch; returns the address of the panels."""
     scratch, size = p.scratch + thread * p.scratch_bytes, matrix.blocks * BLOCK
     panels = scratch + size * FLOAT_BYTES
     for row in range(p.rows):
@@ -84,20 +84,20 @@ def _prepare(p, matrix, x, norm, thread):  # type: ignore[no-untyped-def]
 
 @jitable
 def _product_part(p, matrix, panels, out, out_bytes, first, last):  # type: ignore[no-untyped-def]
-    """A matrix's outputs for all rows, in groups of 16 from `first` to `last` − 1."""
+    """Compute groups `first` to `last` − 1 of a matrix's outputs, 16 in a group, for all rows."""
     _multiply(matrix.multiply, address_of(matrix), panels, out, out_bytes, p.rows, first, last)
 
 
 @jitable
 def _product(p, matrix, panels, out, out_bytes, thread, threads):  # type: ignore[no-untyped-def]
-    """A thread's share of a matrix's outputs, in pairs of groups."""
+    """Compute a thread's share of a matrix's outputs. Threads share pairs of groups."""
     first, last = _share((matrix.groups + 1) // 2, thread, threads)
     _product_part(p, matrix, panels, out, out_bytes, 2 * first, min(2 * last, matrix.groups))
 
 
 @jitable
 def _project(p, layer, index, thread, threads):  # type: ignore[no-untyped-def]
-    """Queries, keys and values; keys and values go to the cache."""
+    """Compute a thread's share of queries, keys and values; write keys and values to the cache."""
     heads, groups = p.heads + 2 * p.key_heads, p.head_size // LANES
     panels = _prepare(p, layer.inputs, p.states, layer.attention_norm, thread)
     first, last = _share(heads, thread, threads)
@@ -133,7 +133,7 @@ def _finish_head(p, layer, index, row, head):  # type: ignore[no-untyped-def]
 
 @jitable
 def _cached(p, index, row, head, is_key):  # type: ignore[no-untyped-def]
-    """Address of the keys or values of one head of a layer, of a row's slot."""
+    """Address of the keys or values of head `head` of layer `index` in the slot of a row."""
     slot = slot_at(p.slots + word(p.row_slots, row) * _SLOT_BYTES)
     heads_before = index * p.key_heads + head
     base = slot.keys if is_key else slot.values
@@ -142,7 +142,7 @@ def _cached(p, index, row, head, is_key):  # type: ignore[no-untyped-def]
 
 @jitable
 def _attention(p, index, thread, threads):  # type: ignore[no-untyped-def]
-    """Attention of each row to its slot's positions up to its own; rows and key heads are shared among threads."""
+    """Attention of each row to the positions of its slot up to the row's position. Threads share pairs of row and key head."""
     first, last = _share(p.rows * p.key_heads, thread, threads)
     query_bytes = p.heads // p.key_heads * p.head_size * FLOAT_BYTES
     projected_bytes = (p.heads + 2 * p.key_heads) * p.head_size * FLOAT_BYTES
@@ -156,7 +156,7 @@ def _attention(p, index, thread, threads):  # type: ignore[no-untyped-def]
 
 @jitable
 def _gate(p, layer, thread, threads):  # type: ignore[no-untyped-def]
-    """The gated activation, packed for the down product; in its matrix, groups of gates and of ups alternate."""
+    """The gated activation, packed as inputs of `down`. In `gate_and_up`, groups of gates and of ups alternate."""
     panels = _prepare(p, layer.gate_and_up, p.states, layer.mlp_norm, thread)
     first, last = _share(p.inner // BLOCK, thread, threads)
     width, groups = 2 * p.inner * FLOAT_BYTES, 2 * BLOCK // LANES

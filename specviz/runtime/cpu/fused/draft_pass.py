@@ -1,6 +1,6 @@
-"""Draws the draft tokens of some slots in one compiled function: each pass reads the tokens drawn after the one before.
+"""Draws the draft tokens of some slots in one compiled function: each pass reads the tokens that were drawn after the previous pass.
 
-No Python runs between the passes: it would find the caches full of weights. Importing this module compiles the loops over a vocabulary.
+No Python runs between passes: a pass's weights evict it from the caches. Importing this module compiles the loops over a vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _sample, _spread = loops.sample, loops.spread
 
 @jitable
 def _draw(drafting, slot, step, logits):  # type: ignore[no-untyped-def]
-    """Draw a slot's draft token of a step from its logits; it is the slot's last one if its confidence is below the threshold."""
+    """Draw draft token `step` of a slot from its logits. The draft ends with it if the token's confidence is below `thresholds`."""
     d = drafting_at(drafting)
     known, count, size, asks = d.known, d.known_count, d.size, d.thresholds != 0
     at = (slot * d.steps + step) * size * FLOAT_BYTES
@@ -34,7 +34,7 @@ def _draw(drafting, slot, step, logits):  # type: ignore[no-untyped-def]
 
 @jitable
 def _pass(pool, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
-    """Run a pass over the rows in its table, and draw each row's draft token of that step. Returns what `lead` does."""
+    """Run a pass over the first `rows` rows of its table, and draw draft token `step` of each row's slot. Returns the result of `lead`."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
     pass_.rows = rows
@@ -45,7 +45,7 @@ def _pass(pool, drafting, threads, rows, step):  # type: ignore[no-untyped-def]
 
 
 def draft(pool: int, drafting: int, threads: int) -> int:
-    """Draw all that a `DRAFTING` asks for. Returns `WAITED` if any pass did, or else 0."""
+    """Draw all draft tokens of a `DRAFTING`. Returns `WAITED` if `lead` returned it for any pass, else 0."""
     d = drafting_at(drafting)
     pass_ = pass_at(d.pass_)
     waited, step, rows = 0, 0, 1

@@ -30,10 +30,10 @@ def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns
 
 @cache
 def multiply(kernel: Kernel) -> int:
-    """(matrix, panels, out, out_bytes, rows, first, last): outputs of a matrix in groups of 16 from `first` to `last` − 1.
+    """(matrix, panels, out, out_bytes, rows, first, last): computes groups `first` to `last` − 1 of a matrix's outputs, 16 in a group.
 
-    A group's weights stay in the nearest cache for all rows, which are taken as many at a time as registers hold sums of. With many
-    registers, two to six rows take two groups at once; one, seven or eight take one.
+    A group's weights stay in the nearest cache for all rows. One product takes as many rows as registers hold sums of: 8, or 4 with 16
+    registers. With 32 registers and `Reading.groups` of 2, a product of two to six rows computes two groups at once.
     """
     size, row_bytes, block_bytes = kernel.weights.block_bytes, kernel.row_bytes, kernel.block_bytes
     most, groups = (8, kernel.arithmetic.reading.groups) if kernel.has_many_registers else (4, 1)
@@ -80,7 +80,7 @@ def pack(kernel: Kernel) -> int:
 
 @cache
 def embed(weights: Format) -> int:
-    """(w, token, out, blocks): a token's row of an embedding, as float32."""
+    """(w, token, out, blocks): writes a token's row of an embedding as float32."""
     unpack, size = unpacker(weights), weights.block_bytes
 
     def embed(w, token, out, blocks):  # type: ignore[no-untyped-def]
@@ -91,7 +91,7 @@ def embed(weights: Format) -> int:
 
 @cache
 def attend(heads: int, size: int) -> int:
-    """(query, keys, values, out, scores, seen): attention of heads that share keys, over the first `seen` positions."""
+    """(query, keys, values, out, scores, seen): attention of `heads` heads that share keys, over the first `seen` positions."""
     score, mix = layers.scores(heads, size), layers.mixture(heads, size)
 
     def attend(query, keys, values, out, scores, seen):  # type: ignore[no-untyped-def]
@@ -109,7 +109,7 @@ def attend(heads: int, size: int) -> int:
 
 
 run = cache(lambda: _compile("run", decoder_pass.run, 5))
-"""See `decoder_pass.run`; called by address, since it takes most of the time to compile."""
+"""See `decoder_pass.run`. `lead` and `work` call it by address, so that it is compiled once: it takes most of the compile time."""
 lead = cache(lambda: _compile("lead", workers.lead, 3, returns=True))
 """See `workers.lead`."""
 work = cache(lambda: _compile("work", workers.work, 2))

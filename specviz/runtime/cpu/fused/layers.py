@@ -1,4 +1,4 @@
-"""What a decoder layer does besides its products: norms, rotary positions, gated activation, attention.
+"""Operations of a decoder layer other than matrix products: norms, rotary positions, gated activation, attention.
 
 Attention reads a slot's keys transposed, in blocks of 32 positions (each [head size, 32]), so that positions are lanes, and its
 values as [positions, head size]. Query heads that share a key-value head are computed together. Sums run in one fixed order.
@@ -42,7 +42,7 @@ _VECTORS = POSITIONS // LANES
 
 @contextmanager
 def _each_vector(b: Builder, vectors: Value, *addresses: Value) -> Iterator[list[Value]]:
-    """A loop over vectors of 16 numbers from these addresses on; yields the addresses of a turn's vectors."""
+    """Emit a loop over vectors of 16 floats that begin at `addresses`; yields the addresses of an iteration's vectors."""
     loop = Loop(b, vectors)
     yield [offset(b, each, b.mul(loop.index, I64(64))) for each in addresses]
     loop.close()
@@ -80,7 +80,7 @@ def _gate(b: Builder, gate_and_up: Value, out: Value, vectors: Value) -> None:
 
 
 def _softmax(b: Builder, x: Value, vectors: Value) -> None:
-    """x = exp(x − the largest x) / their sum, in place."""
+    """Softmax of x, in place."""
     loop = Loop(b, vectors, [floats(-1e30)])
     value = load(b, offset(b, x, b.mul(loop.index, I64(64))), FLOATS)
     most = splat(b, reduce(b, loop.close([larger(b)(loop.values[0], value)])[0], larger(b)))
@@ -108,13 +108,13 @@ softmax = instruction(_softmax, 2)
 
 
 def _by_fours(heads: int) -> list[range]:
-    """Heads that are computed together: registers hold the sums of four."""
+    """Groups of heads that are computed together: registers hold the sums of four heads."""
     return [range(first, min(first + 4, heads)) for first in range(0, heads, 4)]
 
 
 def scores(heads: int, size: int) -> Any:
-    """numba function (query, keys, scores, ld_scores, blocks) -> None: query · key / √size at all positions of blocks, for `heads`
-    queries that share keys. Queries lie one after another; their scores lie ld_scores bytes apart.
+    """numba function (query, keys, scores, ld_scores, blocks) -> None: query · key / √size at all positions of `blocks` blocks, for
+    `heads` queries that share keys. Queries are adjacent in memory; scores of successive queries are ld_scores bytes apart.
     """
 
     def score(b: Builder, query: Value, keys: Value, out: Value, ld_out: Value, blocks: Value) -> None:
@@ -146,7 +146,7 @@ def scores(heads: int, size: int) -> Any:
 
 def mixture(heads: int, size: int) -> Any:
     """numba function (weights, ld_weights, values, out, positions) -> None: Σ weight · value over positions, for `heads` heads that
-    share values.
+    share values. Weights of successive heads are ld_weights bytes apart.
     """
     vectors = 4 if size % (4 * LANES) == 0 else 1
 

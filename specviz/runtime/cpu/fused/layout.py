@@ -1,9 +1,9 @@
 """Weights in the order in which the fused pass reads them.
 
-Outputs are in groups of sixteen lanes, and a group's data for 32 inputs lies together. Q4_1: four words a lane, of eight 4-bit levels
-(in word u, low halves of the bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima. Q8_0: eight words
-a lane, of four bytes that are stored 128 too large, for two blocks at a time, then their scales. Floats: one input after another.
-Values never change.
+Outputs are in groups of sixteen lanes; a group is stored in blocks of 32 inputs. Q4_1: a block has four words per lane, each of eight
+4-bit levels (in word u, low halves of bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima. Q8_0: two
+blocks have eight words per lane each, of four bytes that are stored 128 too large, then the scales of both. Floats: input by input.
+No value is rounded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from specviz.runtime.cpu.fused.products import BLOCK, Format
 from specviz.runtime.cpu.fused.vectors import LANES
 
 Bytes = np.ndarray
-"""uint8 [outputs, bytes]: a matrix row by row, in GGUF's blocks or as floats."""
+"""uint8 [outputs, bytes]: the rows of a matrix, in blocks of GGUF or as floats."""
 
 _LOW, _SIGNS = np.uint32(0x0F0F0F0F), np.uint32(0x80808080)
 """Masks: the low halves of four bytes, and their highest bits."""
 ROW_BYTES = {Format.Q4_1: 20 / 32, Format.Q8_0: 34 / 32, Format.BF16: 2.0, Format.F16: 2.0, Format.F32: 4.0}
-"""Bytes of a weight."""
+"""Bytes per weight, as published."""
 
 
 def inputs(weights: Bytes, kind: Format) -> int:
@@ -29,7 +29,7 @@ def inputs(weights: Bytes, kind: Format) -> int:
 
 
 def arrange(weights: Bytes, kind: Format, found: np.ndarray) -> None:
-    """Write a matrix to `found`, uint8 [groups, bytes]; outputs are filled up to a multiple of 16 with zeros."""
+    """Write a matrix to `found`, uint8 [groups, bytes]; the last group is padded with outputs of zeros."""
     missing = -len(weights) % LANES
     if missing:
         weights = np.concatenate([weights, np.zeros((missing, weights.shape[1]), np.uint8)])
@@ -60,7 +60,7 @@ def _q8_0(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
     shape = len(lanes), LANES, count // (2 * BLOCK), 2
     found = found.reshape(shape[0], shape[2], -1)
     blocks = lanes.reshape(*shape, 34)
-    # Four bytes at once here too; they begin at even addresses only.
+    # Four bytes at once here too, although GGUF aligns them to even addresses only.
     words = np.ndarray((*shape, 8), np.uint32, blocks.data, 2, (*blocks.strides[:4], 4))
     levels = found[..., : 64 * LANES].view(np.uint32).reshape(shape[0], shape[2], 2, 8, LANES)
     levels[:] = words.transpose(0, 2, 3, 4, 1)
@@ -75,14 +75,14 @@ def _floats(lanes: np.ndarray, found: np.ndarray, count: int) -> None:
 
 
 def adjacent_pairs(heads: int, size: int) -> np.ndarray:
-    """Order of a matrix's outputs in which the two that rotary positions rotate are adjacent: transformers has them half a head
-    apart. If keys and queries are reordered alike, their products stay the same.
+    """Order of a matrix's outputs that makes the two outputs of each rotated pair adjacent; in transformers they are half a head
+    apart. Scores stay the same, because queries and keys are reordered alike.
     """
     own = np.arange(size).reshape(2, size // 2).T.reshape(-1)
     return (np.arange(heads)[:, None] * size + own).reshape(-1)
 
 
 def aligned(size: int) -> np.ndarray:
-    """Zeros, uint8 [size], that begin at a cache line."""
+    """Zeros, uint8 [size], aligned to a cache line."""
     memory = np.zeros(size + CACHE_LINE, np.uint8)
     return memory[-memory.ctypes.data % CACHE_LINE :][:size]

@@ -85,7 +85,7 @@ def caller(arguments: int, result: Any = types.void) -> Any:
 
 
 def record_at(dtype: np.dtype) -> Any:
-    """numba function (address) -> a view of the record at `address`; assigning its fields writes there."""
+    """numba function (address) -> a view of the record at `address`; assigning to its fields writes to memory."""
     kind = from_dtype(dtype)
 
     def view(_: Any, address: Any) -> Any:

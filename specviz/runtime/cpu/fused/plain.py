@@ -21,7 +21,7 @@ def logits(
     precision: Precision,
     tokens: Array,
 ) -> Array:
-    """Logits [n, V] of a text [n]; the first five arguments are those of `Decoder`."""
+    """Logits [n, V] of `tokens` [n]; the first five arguments are those of `Decoder`."""
 
     def norm(x: Array, weight: Array | None) -> Array:
         return x if weight is None else x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * weight
@@ -33,7 +33,7 @@ def logits(
         return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
 
     def attention(queries: Array, keys: Array, values: Array) -> Array:
-        """Each position's queries over the keys up to it; heads of queries share a head of keys and values."""
+        """Causal attention of [n, heads, size]; several query heads share a key-value head."""
         keys, values = (np.repeat(each, shape.heads // shape.key_heads, 1) for each in (keys, values))
         scores = np.einsum("ihd,jhd->hij", queries, keys) / np.sqrt(shape.head_size)
         weights = np.exp(np.where(np.tri(len(queries)), scores, -np.inf))
@@ -54,7 +54,7 @@ def logits(
 
 
 def product(x: Array, weights: Weights, precision: Precision) -> Array:
-    """x [n, inputs] · weights [outputs, inputs]; if weights are quantised, activations are rounded to integers by blocks."""
+    """x [n, inputs] times the transpose of weights [outputs, inputs]; for quantised weights, x is rounded to integers, by blocks of 32."""
     if not weights.format.is_quantised:
         return x @ _numbers(weights).T
     blocks = x.reshape(len(x), -1, BLOCK)

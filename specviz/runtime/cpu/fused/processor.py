@@ -1,4 +1,4 @@
-"""The processor that numba compiles for: its instructions for products of integers, and its fastest way to read weights."""
+"""The processor that numba compiles for: its dot-product instructions for integers, and its fastest way to read weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.compat.numba import target_features, target_name
 
 
 class DotProducts(Enum):
-    """How four products of bytes are summed into a 32-bit lane.
+    """How four products of bytes are added to a 32-bit lane.
 
     VNNI_512, VNNI_256: one instruction of AVX-512-VNNI or AVX-VNNI, for 16 or 8 lanes.
     PAIRS: multiplication of 16-bit numbers and addition in pairs, which LLVM finds on any processor.
@@ -21,7 +21,7 @@ class DotProducts(Enum):
 
 
 def dot_products() -> DotProducts | None:
-    """The best that the processor has; None if it lacks AVX2, FMA or F16C: there the fused pass does not pay."""
+    """The fastest method that the processor has; None if it lacks AVX2, FMA or F16C, without which the fused pass does not pay."""
     features = target_features()
     if not {"avx2", "fma", "f16c"} <= features:
         return None
@@ -37,8 +37,8 @@ class Reading:
     """How a product of a few rows reads its weights from memory.
 
     Attributes:
-        groups: of 16 outputs that are multiplied at once, for two to six rows; with 2, an activation is loaded once for 32 outputs.
-        nearness: of the cache that weights are prefetched to, as LLVM counts: 3 the nearest, 2 the next, 0 past all of them.
+        groups: number of groups of 16 outputs computed at once, for two to six rows; with 2, an activation is loaded once for 32 outputs.
+        nearness: cache that weights are prefetched to, in LLVM's numbering: 3 is the nearest, 2 the next; 0 bypasses the caches.
     """
 
     groups: int
@@ -50,13 +50,13 @@ USUAL = Reading(groups=2, nearness=2)
 ZEN_5 = Reading(groups=1, nearness=3)
 """On Zen 5, weights prefetched to the second cache would make passes of two to four rows a quarter slower."""
 ZEN_5_PAST = Reading(groups=1, nearness=0)
-"""For weights too large to stay in a cache between passes: read past the caches, they leave them to the drafter's."""
+"""On Zen 5, for weights too large to stay in a cache between passes: they bypass the caches, which keep the drafter's weights."""
 _FITS = 32 << 20
-"""Most bytes of weights that a last-level cache may hold from pass to pass."""
+"""Most bytes of weights that a last-level cache is assumed to hold between passes."""
 
 
 def reading(size: int) -> Reading:
-    """The fastest way to read `size` bytes of weights on this processor, as far as it was measured."""
+    """The fastest way to read `size` bytes of weights on this processor; `USUAL` where none was measured."""
     if target_name() != "znver5":
         return USUAL
     return ZEN_5 if size <= _FITS else ZEN_5_PAST

@@ -2,7 +2,7 @@
 
 With quantised weights, activations become integers of about 16 bits (`EXACT`) or 8 (`FAST`), in blocks of 32 inputs with a scale
 each. Products and sums within a block are integers, hence exact; the rest is a fixed chain of float operations for each row and
-output. So a row's bits depend neither on other rows nor on threads, and are the same on every processor. With float weights,
+output. So the bits of a row's outputs depend neither on other rows nor on threads, and are the same on every processor. With float weights,
 activations stay float32. `layout` describes matrices in memory.
 """
 
@@ -53,19 +53,19 @@ from specviz.runtime.cpu.fused.vectors import (
 BLOCK = 32
 """Inputs that share a scale."""
 SIDE_BYTES = 16
-"""Bytes after a row's block of integer activations: scale, scale · sum, and −128 · sum of each level."""
+"""Bytes after a row's block of integer activations. They hold scale, scale · sum, and −128 · sum for each level."""
 PANEL_ROWS = 16
-"""Rows of activations in a panel, where they lie together block by block: a product finds each row by one address and an offset known
-at compile time.
+"""Rows of activations in a panel. A panel holds block 0 of all its rows, then block 1, …: a product finds each row by one address and an
+offset known at compile time.
 """
 _AHEAD = 8192
-"""How many bytes ahead weights are prefetched, for each group that is multiplied at once; twice as many would read more past the end of
+"""Weights are prefetched this many bytes ahead, times the number of groups computed at once. Twice as many would read more past the end of
 a thread's share.
 """
 
 
 class Precision(Enum):
-    """Precision of activations that meet quantised weights: their largest integer."""
+    """Precision of activations in products with quantised weights: the largest integer that an activation becomes."""
 
     EXACT = 32512
     FAST = 127
@@ -82,7 +82,7 @@ class Format(Enum):
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of 32 inputs × 16 outputs."""
+        """Bytes of the weights of 32 inputs × 16 outputs, with scales and minima."""
         bits = {Format.Q4_1: 32 * 4 + 2 * 16, Format.Q8_0: 32 * 8 + 16, Format.F32: 32 * 32}
         return bits.get(self, 32 * 16) * LANES // 8
 
@@ -93,13 +93,13 @@ class Format(Enum):
 
     @property
     def turn(self) -> int:
-        """Blocks in a turn of the product's loop: they fill whole cache lines."""
+        """Blocks per iteration of the product's loop, so that an iteration reads whole cache lines."""
         return 2 if self is Format.Q8_0 else 1
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How activations meet quantised weights, and how weights are read."""
+    """How activations are multiplied by quantised weights, and how weights are read."""
 
     dots: DotProducts
     precision: Precision
@@ -122,17 +122,17 @@ class Kernel:
 
     @property
     def levels(self) -> int:
-        """Integers that an activation is split into: two for exact ones in bytes, 256 · high + low."""
+        """Integers per activation: two bytes, 256 · high + low, with exact activations and products of bytes; else one integer."""
         return 2 if self.has_bytes and self.arithmetic.precision is Precision.EXACT else 1
 
     @property
     def has_bytes(self) -> bool:
-        """Whether integers are bytes rather than 16 bits wide."""
+        """Whether activations become bytes, not 16-bit integers."""
         return self.arithmetic.dots is not DotProducts.PAIRS
 
     @property
     def side(self) -> int:
-        """Bytes of a block's integers; `SIDE_BYTES` more follow."""
+        """Bytes of the integers in a row's block of activations; `SIDE_BYTES` more follow."""
         return BLOCK * self.levels if self.has_bytes else 2 * BLOCK
 
     @property
@@ -142,19 +142,19 @@ class Kernel:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes from a block of a panel to the next: an odd number of cache lines, so that a row's blocks spread over the whole nearest cache."""
+        """Bytes from a block of a panel to the next: an odd number of cache lines, so that a row's blocks use the whole nearest cache."""
         return PANEL_ROWS * self.row_bytes + CACHE_LINE
 
     @property
     def has_many_registers(self) -> bool:
-        """Whether there are 32 registers of 16 lanes, rather than 16 of 8."""
+        """Whether the processor has 32 registers of 16 lanes, not 16 of 8."""
         return self.arithmetic.dots is DotProducts.VNNI_512
 
 
 def product(kernel: Kernel, rows: Sequence[int], groups: int = 1) -> Any:
-    """numba function (w, x, out, out_bytes, blocks, rows) -> None: out += x · w, for one of these numbers of rows and 16 outputs a group.
-
-    x is a row's address in a panel as `packer` writes it; rows of `out` lie out_bytes apart.
+    """numba function (w, x, out, out_bytes, blocks, rows) -> None: out += x · w, for `groups` groups of 16 outputs. The last argument, a
+    number of rows, must be one of this function's `rows`. x: address of the first row in a panel that `packer` wrote. Rows of `out` are
+    out_bytes apart.
     """
     writer = _Quantised if kernel.weights.is_quantised else _Floats
 
@@ -192,7 +192,7 @@ class _Product:
         loop = Loop(b, b.sdiv(blocks, I64(weights.turn)), begun)
         first = offset(b, w, b.mul(loop.index, I64(size)))
         own = [offset(b, first, b.mul(group_bytes, I64(group))) for group in range(self.groups)]
-        # The processor's own prefetching does not hide the memory's latency.
+        # Hardware prefetching does not hide the memory's latency.
         for line in range(0, size, CACHE_LINE):
             for group in own:
                 prefetch(b, offset(b, group, _AHEAD * self.groups + line), reading.nearness)
@@ -212,7 +212,7 @@ class _Product:
         return sums
 
     def _block(self, b: Builder, w: list[Value], x: Value, block: int, sums: list[Value]) -> list[Value]:
-        """Sums after adding the products of block number `block` at `w` with the activations at `x`."""
+        """`sums` plus the products of block number `block` of the weights at `w` with the activations at `x`."""
         raise NotImplementedError
 
 
@@ -244,7 +244,7 @@ class _Floats(_Product):
 
 
 _STEPS = 8
-"""Inputs in a turn of the loop of products with floats."""
+"""Inputs per iteration of the loop in `_Floats`."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class _Quantised(_Product):
     """Products with weights of 4 or 8 bits."""
 
     def _block(self, b: Builder, w: list[Value], x: Value, block: int, sums: list[Value]) -> list[Value]:
-        """Integers first, then scales."""
+        """The integer products are summed first, then scaled."""
         wholes = self._integers(b, w, x, block)
         scales = [_scales(b, own, 256 if self._has_minima else 1024 + 32 * block) for own in w]
         minima = [_scales(b, own, 288) for own in w] if self._has_minima else None
@@ -274,7 +274,7 @@ class _Quantised(_Product):
         return self.kernel.weights is Format.Q4_1
 
     def _integers(self, b: Builder, w: list[Value], x: Value, block: int) -> list[Value]:
-        """For each row and group Σ weight · activation over a block, exact."""
+        """Σ weight · activation over a block for each row and group, as exact integers."""
         levels, begun = self.kernel.levels, list[Value]()
         for row in range(self.rows):
             begun += [self._correction(b, x, row, level) for level in range(levels)] * len(w)
@@ -284,7 +284,7 @@ class _Quantised(_Product):
         return [b.add(b.shl(high, ints(8)), low) for high, low in zip(sums[::2], sums[1::2], strict=True)]
 
     def _words(self, b: Builder, w: list[Value], x: Value, block: int, sums: list[Value]) -> list[Value]:
-        """Sums of each row, group and level after a block, four inputs at a time."""
+        """`sums` of each row, group and level, plus the products of a block."""
         levels, by = self.kernel.levels, 0
         for factors in self._factors(b, w, block):
             following = []
@@ -302,7 +302,7 @@ class _Quantised(_Product):
         return sums
 
     def _factors(self, b: Builder, w: list[Value], block: int) -> Iterator[list[Value]]:
-        """For each word of activations in turn, the weights of each group that meet it: four bytes, or two 16-bit numbers."""
+        """For each 32-bit word of activations, the weights of each group that it is multiplied by: four bytes, or two 16-bit numbers."""
         for step in range(8):
             at = 32 * (step - step % 2) if self._has_minima else 512 * block + 64 * step
             words = [load(b, own, INTS, at) for own in w]
@@ -317,14 +317,14 @@ class _Quantised(_Product):
                 yield words
 
     def _correction(self, b: Builder, x: Value, row: int, level: int) -> Value:
-        """Initial value of sums: it corrects 8-bit weights, which are stored 128 too large, to be positive."""
+        """Initial value of sums. It corrects 8-bit weights, which are stored 128 too large, as unsigned bytes; 0 for 4-bit weights."""
         if self._has_minima:
             return ints(0)
         side = self.kernel.row_bytes * row + self.kernel.side
         return splat(b, load(b, x, I32, side + 8 + 4 * level))
 
     def _dot(self, b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
-        """Add the products of each lane's weights with as many activations: unsigned bytes times signed ones, or 16-bit numbers."""
+        """Add to each lane the products of its weights and activations: four unsigned bytes by signed ones, or two 16-bit numbers."""
         dots = self.kernel.arithmetic.dots
         if dots is DotProducts.PAIRS:
             return _dot_pairs(b, sums, weights, activations)
@@ -342,7 +342,7 @@ def _shorts(number: int) -> Value:
 
 
 def _pairs(b: Builder, weights: Format, word: Value, step: int, half: int) -> Value:
-    """The first and third, or the second and fourth, of a step's four weights in each lane, 16 bits wide."""
+    """Two of a step's four weights in each lane, as 16-bit numbers: the first and third (`half` 0), or the second and fourth."""
     bits, shift = (4, 4 * (step % 2) + 8 * half) if weights is Format.Q4_1 else (8, 8 * half)
     shorts = b.bitcast(word, _SHORT_PAIRS)
     if shift:
@@ -361,13 +361,13 @@ def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> V
 
 
 _PAIRS = [4 * four + lane for four in range(LANES // 4) for lane in (0, 2, 1, 3)]
-"""The order of 16-bit activations: the two of a 32-bit lane are adjacent."""
+"""The order of 16-bit activations, which matches the weights of `_pairs`."""
 
 
 def packer(kernel: Kernel) -> Any:
     """numba function (x, at, blocks) -> None: write a row's float32 activations to its address in a panel.
 
-    Unchanged if weights are floats; otherwise as integers with the scale max|x| / the largest integer.
+    If weights are floats, the activations stay float32; otherwise they become integers with the scale max|x| / the largest integer.
     """
 
     def pack(b: Builder, x: Value, at: Value, blocks: Value) -> None:
@@ -387,7 +387,7 @@ def packer(kernel: Kernel) -> Any:
 
 def _quantise(b: Builder, kernel: Kernel, values: list[Value], at: Value) -> None:
     most = float(kernel.arithmetic.precision.value)
-    # The bits of numbers that are not negative are in the numbers' order, with NaN as the largest, which so gets into the scale.
+    # Compared as integers, non-negative floats keep their order and NaN is the largest, so that a NaN gets into the scale.
     bits = [b.bitcast(call(b, "llvm.fabs.v16f32", each), INTS) for each in values]
     largest = b.bitcast(reduce(b, larger(b)(*bits), larger(b)), F32)
     least = ir.Constant(F32, 1e-30)
@@ -428,7 +428,7 @@ def unpacker(weights: Format) -> Any:
 
 
 def _column(b: Builder, weights: Format, w: Value, index: int) -> Value:
-    """The weights of 16 outputs for input `index` of those at `w`, as float32."""
+    """Input `index` of the weights at `w`, for 16 outputs, as float32."""
     if weights is Format.F32:
         return load(b, w, FLOATS, 64 * index)
     if weights is Format.F16:

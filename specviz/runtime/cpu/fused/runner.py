@@ -26,10 +26,9 @@ class FusedModel(Model):
     """A decoder as a `Model`.
 
     Attributes:
-        decoder: its weights.
         load: makes the same model with transformers.
-        kept, reads: if the decoder has a small vocabulary, int64 [N], the tokens it scores, and int64 [V], the
-            decoder's id that each token is read as.
+        kept: int64 [N], the tokens that have logits, ascending, if the decoder has a small vocabulary; None if it has all tokens.
+        reads: int64 [V], the decoder's id for each token, if the decoder has a small vocabulary; None if the ids are the same.
     """
 
     decoder: Decoder
@@ -50,9 +49,9 @@ class FusedModel(Model):
         return self.decoder.vocabulary if self.reads is None else len(self.reads)
 
     def vocabulary(self, size: int) -> tuple[Tensor | None, np.ndarray | None]:
-        """`kept` and `reads` for a vocabulary of that size; None, None if the decoder knows all of it.
+        """`kept` and `reads` for a vocabulary of `size` tokens: the tokens that have logits, and the decoder's id for each token.
 
-        A token beyond the model's own is read as the last one.
+        None, None if the decoder has all `size` tokens. A token that the model lacks is read as the model's last token.
         """
         kept, reads = self.kept, self.reads
         if size > self.output_size:
@@ -62,7 +61,7 @@ class FusedModel(Model):
         return None if kept is None else kept[kept < size], reads
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
-        """A model of some of the layers (0-based), which shares all weights; `load` makes it as a module."""
+        """A model of some of the layers (0-based), which shares the weights. `load` makes the same model with transformers."""
         return replace(self, decoder=self.decoder.with_layers(layers), load=load)
 
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> FusedRunner:
@@ -129,7 +128,7 @@ class FusedRunner(Runner):
 
     @cached_property
     def _drafting(self) -> np.ndarray:
-        """A `DRAFTING` with the fields that never change."""
+        """A `DRAFTING` in which the fields that never change are set."""
         table, reads, known = np.zeros((), DRAFTING), self._reads, self._known
         table["pass_"], table["lead"] = self._decoder.address, functions.lead()
         table["size"] = self.vocabulary_size
@@ -169,7 +168,7 @@ class FusedRunner(Runner):
         return integers[0].tolist(), q, logits
 
     def _run(self, given: PassInputs, logits: int) -> None:
-        """Read all tokens except padding, slot by slot; their logits are written one after another to address `logits`, unless it is 0."""
+        """Read all tokens except padding, slot by slot. Their logits are written to adjacent rows at address `logits`, unless it is 0."""
         count, width = given.tokens.shape
         indices = np.repeat(np.arange(count) + (given.slots.start if given.slots else 0), width)
         ids, at = given.tokens.numpy().reshape(-1), given.positions.numpy().reshape(-1)
@@ -185,6 +184,6 @@ class FusedRunner(Runner):
             self._decoder.run(ids[part], indices[part], at[part], self._cache, own, row_bytes)
 
     def _check(self, slots: np.ndarray, positions: np.ndarray) -> None:
-        """Raise IndexError where a slot has no such position: a pass would write to other memory."""
+        """Raise IndexError if a position is beyond its slot's length: a pass would write to other memory."""
         if (positions >= self._cache.lengths[slots]).any():
             raise IndexError("a slot is shorter than the text that is read into it")

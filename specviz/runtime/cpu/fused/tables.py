@@ -1,4 +1,4 @@
-"""The tables of a pass: records that Python fills in and compiled code reads. Fields are int64, addresses or counts, unless they say otherwise."""
+"""The tables of a pass: records that Python fills in and compiled code reads. Fields are int64 addresses or counts, except `epsilon`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from specviz.runtime.cpu.fused.memory import record_at
 
 MOST_ROWS = 64
-"""Rows of one pass; more are read in several."""
+"""Most rows of a pass; more rows are read in several passes."""
 
 
 def _integers(*names: str) -> list[tuple[str, str]]:
@@ -17,8 +17,8 @@ def _integers(*names: str) -> list[tuple[str, str]]:
 MATRIX = np.dtype(
     _integers("multiply", "pack", "weights", "start", "groups", "blocks", "row_bytes", "block_bytes")
 )
-"""A matrix: its functions, its weights, the vector that outputs start from (0: they are added to what is there), the numbers of groups of
-16 outputs and of blocks of 32 inputs, and the bytes of a row's block and of a block of a panel of packed inputs.
+"""A matrix. `multiply`, `pack`: functions. `start`: the initial values of outputs; 0 if the product is added to existing outputs.
+`groups`: groups of 16 outputs. `blocks`: blocks of 32 inputs. `row_bytes`, `block_bytes`: see `products.Kernel`.
 """
 
 MATRICES = ("inputs", "output", "gate_and_up", "down")
@@ -31,7 +31,7 @@ LAYER = np.dtype(
 """A layer: weights of its norms (0 where it has none), and its matrices."""
 
 SLOT = np.dtype(_integers("keys", "values", "length"))
-"""A slot of the KV cache: where its keys and values are, and for how many positions."""
+"""A slot of the KV cache: addresses of its keys and values, and its number of positions."""
 
 PASS = np.dtype(
     [
@@ -43,7 +43,7 @@ PASS = np.dtype(
         ("epsilon", "f4"),
     ]
 )
-"""A pass: the decoder's sizes, functions and weights; buffers [rows, size] of float32; and what is to be read.
+"""A pass: the decoder's sizes, functions and weights; float32 buffers [rows, size]; and the pass's inputs.
 
 `slots` is a table of `SLOT`, `layer_table` of `LAYER`. Each thread has `scratch_bytes` of `scratch`. Row r is token `tokens[r]` of slot
 `row_slots[r]` at `row_positions[r]`; its logits go to `logits` + r · `logits_bytes` unless `logits` is 0.
@@ -58,12 +58,13 @@ DRAFTING = np.dtype(
         *("temperatures", "thresholds", "uniforms", "uniform_words"),
     )
 )
-"""The draft tokens of some slots, for `draft_pass`: the pass, `workers.lead`, what each token is read as (0: itself), and the
-`known_count` tokens that are scored (0: all) of `size`.
+"""Inputs and outputs of `draft_pass`. `pass_`: a `PASS`. `lead`: `workers.lead`. `reads`: the decoder's id for each token; 0 if the ids are
+the same. `known`: the `known_count` tokens that have logits, of a vocabulary of `size`; `known_count` is 0 if all have.
 
-Slot s gets `lengths[s]` draft tokens: draft token n is at n + 1 in its row of `tokens`; the token before it is read at position
-n + `positions[s]`. Its distribution goes to row n of the slot's `steps` rows of `q`, its logits likewise unless `logits` is 0. Unless
-`thresholds` is 0, a draft token whose confidence is below `thresholds[s]` is the slot's last, and n + 1 is written to `lengths[s]`.
+Slot s gets `lengths[s]` draft tokens. Draft token n is written to index n + 1 of the slot's row of `tokens`; the pass that gives its logits
+reads the token at index n, at position `positions[s]` + n. Row n of the slot's `steps` rows of `q` gets its distribution, and that of
+`logits` its logits, unless `logits` is 0. Unless `thresholds` is 0, a draft token whose confidence is below `thresholds[s]` ends the
+slot's draft, and n + 1 is written to `lengths[s]`.
 """
 
 drafting_at = record_at(DRAFTING)

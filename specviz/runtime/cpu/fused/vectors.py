@@ -1,7 +1,7 @@
 """Vector code for numba functions: LLVM instructions on sixteen 32-bit lanes, which LLVM splits for the processor at hand.
 
-The lanes of a vector are sixteen outputs of a matrix, and sums never run across lanes: a lane's bits depend on
-nothing else. numba's own loops are five to ten times slower.
+The lanes of a vector are sixteen outputs of a matrix. Sums never run across lanes, so a lane's bits do not depend on other lanes.
+numba's own loops are five to ten times slower.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ INTS, BYTES, SHORTS = (ir.VectorType(kind, LANES) for kind in (I32, I8, I16))
 
 Builder: TypeAlias = Any
 Value: TypeAlias = Any
-"""llvmlite's `IRBuilder`, and values it makes: it has no types for mypy."""
+"""llvmlite's `IRBuilder`, and the values that it makes. llvmlite has no types for mypy."""
 
 
 def floats(number: float) -> Value:
-    """A vector of one number."""
+    """A constant vector with `number` in all lanes."""
     return ir.Constant(FLOATS, [ir.Constant(F32, number)] * LANES)
 
 
 def ints(number: int) -> Value:
-    """A vector of one integer."""
+    """A constant vector with `number` in all lanes, as int32."""
     return ir.Constant(INTS, [ir.Constant(I32, number)] * LANES)
 
 
 def offset(b: Builder, address: Value, by: int | Value) -> Value:
-    """An address `by` bytes further on."""
+    """The address `by` bytes after `address`."""
     if isinstance(by, int):
         return b.add(address, I64(by)) if by else address
     return b.add(address, by)
 
 
 def load(b: Builder, address: Value, kind: Any, by: int = 0, align: int = 4) -> Value:
-    """A value of a type from an address in bytes."""
+    """Load a value of type `kind`, `by` bytes after `address`."""
     value = b.load(b.inttoptr(offset(b, address, by), kind.as_pointer()))
     value.align = align
     return value
 
 
 def store(b: Builder, value: Value, address: Value, by: int = 0) -> None:
-    """Write a value to an address."""
+    """Write a value, `by` bytes after `address`."""
     b.store(value, b.inttoptr(offset(b, address, by), value.type.as_pointer())).align = 4
 
 
 def prefetch(b: Builder, address: Value, nearness: int) -> None:
-    """Prefetch a cache line to the nearest cache (3), the next (2), or past all of them (0)."""
+    """Prefetch a cache line; `nearness` as in `processor.Reading`."""
     pointer = b.inttoptr(address, I8.as_pointer())
     call(b, "llvm.prefetch.p0", pointer, I32(0), I32(nearness), I32(1), result=ir.VoidType())
 
@@ -69,7 +69,7 @@ def splat(b: Builder, scalar: Value) -> Value:
 
 
 def shuffle(b: Builder, vector: Value, lanes: Sequence[int], other: Value | None = None) -> Value:
-    """Some lanes of a vector, in that order; the lanes of `other` are numbered after its own."""
+    """The given lanes, in that order. The lanes of `other` are numbered after those of `vector`."""
     mask = ir.Constant(ir.VectorType(I32, len(lanes)), [I32(lane) for lane in lanes])
     return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined) if other is None else other, mask)
 
@@ -104,7 +104,7 @@ def reduce(b: Builder, vector: Value, combine: Callable[[Value, Value], Value]) 
 
 
 def larger(b: Builder) -> Callable[[Value, Value], Value]:
-    """Combines two numbers, or vectors of them, to the larger; of floats with NaN, to either."""
+    """A function that emits the larger of two numbers, or of each lane of two vectors; the second if either is NaN."""
 
     def combine(one: Value, other: Value) -> Value:
         is_integer = isinstance(getattr(one.type, "element", one.type), ir.IntType)
@@ -129,11 +129,11 @@ def exponential(b: Builder, x: Value) -> Value:
 
 
 def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list[Value]:
-    """The same vectors, all computed before any is used: otherwise LLVM computes with some as far as it can, and runs out of registers for
-    the others.
+    """Returns the vectors unchanged, and makes LLVM compute all of them before any is used. Otherwise LLVM would run ahead with some
+    and run out of registers for the others.
 
     Args:
-        whole: whether a register takes a vector, rather than half of one.
+        whole: whether a register holds a whole vector, not half of it.
     """
     parts = list(vectors) if whole else [half for each in vectors for half in halves(b, each)]
     kinds, numbers = [part.type for part in parts], range(len(parts))
@@ -144,10 +144,10 @@ def settle(b: Builder, vectors: Sequence[Value], *, whole: bool = False) -> list
 
 
 class Loop:
-    """A counted loop that carries values from turn to turn: emit a turn from `index` and `values`, then `close` it with the next values."""
+    """A counted loop with loop-carried values. Emit the body, which uses `index` and `values`, then call `close`."""
 
     def __init__(self, b: Builder, count: Value, values: Sequence[Value] = ()) -> None:
-        """Begin a loop of `count` turns; with 0 turns, the values come out as they are."""
+        """Begin a loop of `count` iterations; `values` are the initial values. With 0 iterations, `close` returns them."""
         self._b, self._count, self._before, self._first = b, count, b.block, list(values)
         self._body, self._after = b.append_basic_block("turn"), b.append_basic_block("done")
         b.cbranch(b.icmp_signed(">", count, I64(0)), self._body, self._after)
@@ -159,7 +159,7 @@ class Loop:
             phi.add_incoming(value, self._before)
 
     def close(self, values: Sequence[Value] = ()) -> list[Value]:
-        """End the turn with the next `values`; returns the values after the loop."""
+        """End the body. `values` are what the body computes for the next iteration. Returns the values after the loop."""
         b, last = self._b, self._b.block
         following = b.add(self.index, I64(1))
         self.index.add_incoming(following, last)
@@ -177,12 +177,12 @@ class Loop:
 
 
 def instruction(emit: Callable[..., Value], arguments: int, floats: int = 0, result: Any = types.void) -> Any:
-    """A function for numba code, whose body `emit(builder, *arguments)` writes.
+    """A numba intrinsic, a function for compiled code. `emit(builder, *arguments)` writes its body and returns its result.
 
     Args:
         arguments: number of its int64 arguments: addresses in bytes, counts.
         floats: number of float32 arguments after them.
-        result: numba's type of what it returns.
+        result: numba type of the result.
     """
     kinds = [types.int64] * arguments + [types.float32] * floats
 
@@ -193,7 +193,7 @@ def instruction(emit: Callable[..., Value], arguments: int, floats: int = 0, res
 
         return result(*kinds), generate
 
-    # numba counts the arguments by the signature.
+    # numba takes the number of arguments from the signature.
     names = ["typing", *(f"x{number}" for number in range(len(kinds)))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     define.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]

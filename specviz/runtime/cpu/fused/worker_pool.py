@@ -18,13 +18,13 @@ from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, SEMAPHORE, WAI
 from specviz.runtime.cpu.threads import budget
 
 _WAITS = 2
-"""Passes in a row that waited too long, after which another process seems to want a core."""
+"""After this many passes in a row that returned `WAITED`, another process probably uses a core."""
 _PAUSE = 0.25
-"""Seconds for which passes then run on one thread."""
+"""Seconds for which passes run on one thread after that."""
 
 
 class WorkerPool:
-    """The workers of this process; they start with the first pass that wants them."""
+    """The workers of this process. They start with the first pass that uses them."""
 
     def __init__(self) -> None:
         self._lead = _function(functions.lead(), 3)
@@ -40,9 +40,9 @@ class WorkerPool:
         return _function(functions.draft(), 3)
 
     def run(self, table: int, threads: int, *, drafts: bool = False) -> None:
-        """Run the pass (or the `DRAFTING`, if it `drafts`) whose table is at that address, on so many threads.
+        """Run the pass whose `PASS` (or `DRAFTING`, if `drafts`) is at address `table` on `threads` threads.
 
-        On one thread while another caller uses the pool, or while another process seems to want a core.
+        It runs on one thread while another caller uses the pool, or while another process seems to use a core.
         """
         function = self._draft if drafts else self._lead
         together = threads > 1 and time.monotonic() >= self._alone_until
@@ -70,7 +70,7 @@ class WorkerPool:
 
 
 def _function(address: int, arguments: int) -> Callable[..., int]:
-    """A compiled function; Python calls it without holding its global lock."""
+    """A compiled function as a Python function; calls release the global interpreter lock."""
     return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)(address)
 
 
@@ -81,7 +81,7 @@ def worker_pool() -> WorkerPool:
 
 
 def most_threads() -> int:
-    """Most threads of a pass. 1 except on Linux: workers sleep on its POSIX semaphores."""
+    """Most threads of a pass. 1 on other systems than Linux, whose POSIX semaphores the workers need."""
     if sys.platform != "linux":
         return 1
     return min(MOST_THREADS, len(os.sched_getaffinity(0)), budget())

@@ -26,22 +26,22 @@ WAITED = 1
 """What `lead` returns if waiting took more than `_MOST_WAITED` percent of a pass: two threads that wait half of it are as slow as one."""
 _MOST_WAITED = 40
 _MICROSECOND = 2500
-"""Cycles, about."""
+"""Cycles in a microsecond, approximately."""
 _SPIN, _SPIN_ALONE, _PATIENCE = 2000 * _MICROSECOND, 50 * _MICROSECOND, 1000 * _MICROSECOND
-"""Cycles for which a worker spins before it sleeps (up to 2 ms lie between two passes, and waking takes 100 µs); after which, while
-it spins, it yields its core at each turn; and after which a thread at a barrier does so.
+"""Cycles. A worker spins for `_SPIN` before it sleeps: up to 2 ms lie between two passes, and waking takes 100 µs. After `_SPIN_ALONE`, it
+yields its core in each iteration. A thread that waits at a barrier does so after `_PATIENCE`.
 """
 _APART = 2 * CACHE_LINE
 """Bytes between words that different threads write: processors fetch cache lines in pairs."""
 _NAMES = ("pass_", "threads", "begun", "waited", "job", "run", "post", "wait", "give_way")
 POOL = np.dtype([("arrived", "i8", _APART // 8), *((name, "i8") for name in _NAMES), ("", "i8", 7)])
-"""The pool. First, how often threads have arrived at barriers. Of the current pass: its table, its threads, the arrivals before it, and the
-cycles that its caller has waited. Then the number of passes so far, and functions: `decoder_pass.run` and the system's.
+"""The pool. `arrived`: number of arrivals at barriers. Of the current pass, `pass_`: its `PASS`; `begun`: arrivals before it; `waited`:
+cycles that its caller has waited at barriers. `job`: number of passes so far. Then `decoder_pass.run` and functions of the system.
 """
 WORKER_BYTES = _APART
-"""Bytes of a worker; they follow the pool, from thread 0 on."""
+"""Bytes of a thread's record. The records follow the pool, from thread 0 on."""
 _JOB, _SLEEPS, SEMAPHORE = 0, 8, 16
-"""Offsets in a worker: of the number of the pass it is to take part in, of whether it sleeps, and of its semaphore, a `sem_t`."""
+"""Offsets in a worker's record: number of the latest pass that it takes part in, whether it sleeps (0 or 1), and semaphore (a `sem_t`)."""
 _FIRST_WORKER = POOL.itemsize
 
 _pool_at = record_at(POOL)
@@ -50,7 +50,7 @@ _run, _semaphore, _give_way = caller(5), caller(1), caller(0)
 
 @jitable
 def wait_for_all(pool, thread, threads, target):  # type: ignore[no-untyped-def]
-    """Wait until all threads of a pass have arrived here. `target`: arrivals up to the previous barrier; returns those up to this one."""
+    """Wait until all threads of a pass have arrived here. `target`: arrivals up to the previous barrier. Returns those up to this one."""
     if threads == 1:
         return target
     target += threads
@@ -71,7 +71,7 @@ def _worker(pool, thread):  # type: ignore[no-untyped-def]
 
 
 def lead(address, pass_, threads):  # type: ignore[no-untyped-def]
-    """Run a pass as thread 0 of so many. Returns `WAITED`, or 0."""
+    """Run a pass as thread 0 of `threads` threads. Returns `WAITED` or 0."""
     pool, started = _pool_at(address), cycles()
     pool.pass_, pool.threads, pool.begun, pool.waited = pass_, threads, read_shared(address), 0
     pool.job += 1

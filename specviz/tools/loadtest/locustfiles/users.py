@@ -3,8 +3,8 @@
 This file is in no package, so that nothing imports it accidentally, since locust patches the standard library. It reads the
 settings and the requests as JSON from standard input.
 
-Before the load, every request is sent alone. Under load, every text must equal the one written alone; a cancelled text
-must be a beginning of it. All random choices of a user come from its own seed.
+Before the load, every request is sent alone. Under load, every text must equal the text of its request sent alone; a cancelled
+text must be a beginning of that text. All random choices of a user come from the user's seed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _counts: Counter[str] = Counter()
 _numbers = count(1)
 _progress = TerminalProgress(sys.stderr)
 _begin = 0.0
-"""When the load began; 0 before, and if the server does not serve every request alone."""
+"""When the load began; 0 before that, and if a request sent alone failed."""
 
 
 class Session:
-    """A session of a program on the server, through gradio's HTTP API."""
+    """A client's session with the server, through gradio's HTTP API."""
 
     function = 0
     """The number of the endpoint, which gradio needs for cancelling."""
@@ -66,7 +66,7 @@ class Session:
         self._http = httpx.Client(base_url=address, timeout=_SILENCE_SECONDS, trust_env=False)
 
     def ask(self, request: list[Any]) -> Iterator[dict[str, Any]]:
-        """Call the endpoint. Yields the answer so far; raises BusyError where the server refused, EngineError where it failed."""
+        """Call the endpoint. Yields the answer so far. Raises BusyError if the server refuses, EngineError if it fails."""
         answer = self._http.post(f"/call/{_ENDPOINT}", json={"data": request} | self._name)
         self._event = answer.raise_for_status().json()
         with self._http.stream("GET", f"/call/{_ENDPOINT}/{self._event['event_id']}") as response:
@@ -146,7 +146,7 @@ class SimulatedUser(User):
     """A user that waits, sends a request, reads the text, sometimes cancels it, and begins again."""
 
     def on_start(self) -> None:
-        """Give the user its own seed."""
+        """Seed the user, open a session, and wait once."""
         self._random = random.Random(f"{_plan.seed} {next(_numbers)}")
         self._session = Session()
         time.sleep(self.wait_time())
@@ -187,7 +187,7 @@ class SimulatedUser(User):
             threading.Thread(target=runner.quit, daemon=True).start()  # this ends this user, too
 
     def _read(self, index: int, intent: str) -> Iterator[dict[str, Any]]:
-        """The answer so far, to its end or until it is cancelled or closed midway."""
+        """Yield the answer so far, to its end. `intent` is "finished", or "cancelled" or "closed" to leave midway."""
         patience = float("inf")
         if intent != "finished":  # the number of tokens after which the user leaves, 0 before the first
             patience = self._random.randrange(max(1, _expected[index]["tokens"]))
@@ -209,7 +209,7 @@ class SimulatedUser(User):
 
 
 def _check(index: int, received: dict[str, Any], intent: str) -> None:
-    """Raise EngineError unless the text is that of the request alone, or a beginning of it if it was cut off."""
+    """Raise EngineError unless the text equals that of the request sent alone, or is a beginning of it if it was cut off."""
     text, expected = received["text"], _expected[index]["text"]
     is_whole = received["stop_reason"] in _WHOLE
     # Running out of the server's time limit is no failure.

@@ -126,7 +126,7 @@ class Method:
     def check_lenience(self, lenience: float) -> float:
         """Return `lenience` as a float, 0 for a method without lenience; raise RequestError if it is not a valid number."""
         low, high = self.lenience_range
-        if isinstance(lenience, int | float):
+        if isinstance(lenience, int | float) and not isinstance(lenience, bool):
             if not self.has_lenience and lenience == lenience:  # all but NaN
                 return 0.0
             if self.has_lenience and abs(lenience) <= sys.float_info.max and low <= lenience <= high:

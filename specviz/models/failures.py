@@ -17,7 +17,7 @@ from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 
 from specviz.compat.huggingface_hub import TransportError
-from specviz.errors import NoRoomError, PairError, is_disk_full, is_out_of_memory
+from specviz.errors import NoRoomError, PairError, SpecvizError, is_disk_full, is_out_of_memory
 from specviz.models.hub import weight_files
 
 Sign = type | str | Callable[[BaseException], bool]
@@ -103,8 +103,8 @@ def check_folder(folder: Path, name: str) -> None:
 def explain(error: BaseException, name: str) -> PairError:
     """A new error, without cause or context, that says why `name` (a model or a pair) could not be loaded."""
     for cause in _causes(error):
-        if isinstance(cause, PairError):
-            return type(cause)(str(cause))
+        if isinstance(cause, SpecvizError):
+            return (type(cause) if isinstance(cause, PairError) else PairError)(str(cause))
     for sentence, signs in _FAILURES:
         if any(_shows(cause, sign) for cause in _causes(error) for sign in signs):
             kind = NoRoomError if is_out_of_memory in signs else PairError

@@ -144,5 +144,5 @@ def _leniences(name: str, asked: Sequence[float], points: int) -> Sequence[float
     low, high = method.offered_range
     evenly = [round(low + (high - low) * step / _EVEN_STEPS, 3) for step in range(_EVEN_STEPS)]
     own = LENIENCES.get(name) or (*evenly, high)
-    last, steps = len(own) - 1, min(points or len(own), len(own)) - 1
+    last, steps = len(own) - 1, max(1, min(points or len(own), len(own)) - 1)
     return [own[round(step * last / steps)] for step in range(steps + 1)]

@@ -50,7 +50,7 @@ class Classroom:
     """The class (of students) that this server serves."""
 
     def __init__(self, address: str) -> None:
-        """Create a class at the address that visitors type in, with a random key."""
+        """Create a class with a random key for its teacher. `address` is what visitors type in."""
         self.address = address.rstrip("/") + "/"
         self.secret = secrets.token_urlsafe(12)
         self.invitation: dict[str, Any] | None = None

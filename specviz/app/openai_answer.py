@@ -19,7 +19,7 @@ UNLIKELY = -9999.0
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a text, and the tokens that it completes as (offset in the text, token). Only the last piece has the run."""
+    """A part of a text, and the tokens that end with it, each as (offset in the whole text, token). Only the last piece has the run."""
 
     text: str = ""
     tokens: Sequence[tuple[int, Token]] = ()

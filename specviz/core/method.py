@@ -115,7 +115,7 @@ class Method:
         return not (self.matches or self.truncates or self.greedy_drafts)
 
     def sampling(self, asked: SamplingParameters, lenience: Number) -> SamplingParameters:
-        """The sampling parameters of both models' distributions, if the request asks for `asked`."""
+        """The sampling parameters for both models if a request has `asked`. A method that truncates raises min-p to at least 1 − lenience."""
         return asked.with_min_p(1 - lenience) if self.truncates else asked
 
     @property

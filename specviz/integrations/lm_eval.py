@@ -334,7 +334,7 @@ class TaskItems(Items):
         """Load a task and build its prompts, through the pair's chat template if it has one.
 
         Args:
-            name: "lm-eval:" and the name of a task of the harness, or of a file in `include_path`.
+            name: "lm-eval:" and the name of a task, one of the harness or of the folder `include_path`.
             limit: maximum number of documents; 0 takes all.
 
         Raises:

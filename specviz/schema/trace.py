@@ -365,7 +365,7 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
 
 
 def _drawn(run: Run) -> int:
-    """Number of rounds, tokens and draft tokens, or the length of the longest other list if that is larger."""
+    """How much a browser would draw: the total of rounds, tokens and draft tokens, or the length of the run's longest other list if larger."""
     whole = sum(1 + len(each.proposals) + len(each.tokens) for each in run.rounds)
     tops = [len(top or ()) for token in run.tokens if token.top for top in vars(token.top).values()]
     return max([whole, len(run.alternatives), *tops])

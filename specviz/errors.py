@@ -39,7 +39,7 @@ class BusyError(SpecvizError):
 
 
 class QuotaError(BusyError):
-    """A visitor would have more runs, or an address more texts, in progress than allowed."""
+    """A visitor has too many runs in progress, or an address too many texts."""
 
 
 class PairError(SpecvizError):
@@ -67,7 +67,7 @@ class StoppedError(SpecvizError):
 
 
 def quoted(value: object) -> str:
-    """A value as it is quoted in a message: at most 60 characters."""
+    """The repr of a value for a message, cut to 60 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to print integers of thousands of digits

@@ -27,7 +27,7 @@ _NORMAL_95 = 1.96
 
 @dataclass(frozen=True)
 class Departure:
-    """The prefix and the next token whose count deviates most from the law. `expected` is conditional on the prefix's count."""
+    """The prefix and the next token whose count deviates most from the law. `expected` is the token's mean count, given the prefix's."""
 
     prefix: list[int]
     token: int
@@ -45,7 +45,7 @@ class Finding:
         impossible: number of samples to which the law gives probability 0; if there are any, the p-value is 0.
         distance, low, high: an unbiased estimate of a lower bound of the total variation distance, and its 95 % interval. For an
             engine without bias, the estimate is around 0, and half of the time negative.
-        samples_needed: number of samples with which the test finds any bias of 1 % total variation between cells, with 90 % power.
+        samples_needed: number of samples with which the test finds any bias of 1 % total variation over the merged cells, with 90 % power.
     """
 
     samples: int
@@ -66,7 +66,7 @@ class Finding:
 
 
 def examine(counts: Counts, law: Floats, seed: int = 0) -> Finding:
-    """Compare counts with a law of the same shape. `seed` seeds the random split of the samples into two halves, for the distance."""
+    """Compare counts with a law of the same shape. `seed` seeds the random split into halves with which the distance is estimated."""
     samples = int(counts.sum())
     impossible = int(counts[law == 0].sum())
     statistic, freedom = _g(counts.ravel(), samples * law.ravel())
@@ -87,10 +87,10 @@ def chi_square_tail(statistic: float, freedom: float) -> float:
 
 
 def samples_needed(freedom: int) -> int:
-    """Number of samples with which the test at `LEVEL` finds any bias of 1 % total variation, with 90 % power; 0 without `freedom`.
+    """Number of samples with which the test at `LEVEL` finds any bias of 1 % total variation, with 90 % power; 0 if `freedom` is 0.
 
     Of all biases with total variation d, the least visible one has a noncentrality of 4 d² per sample. The noncentral chi-square
-    tail is Patnaik's approximation: a central one, scaled to the same mean and variance.
+    distribution is approximated as in Patnaik (1949), by a central one that is scaled to the same mean and variance.
     """
     if freedom < 1:
         return 0
@@ -136,7 +136,7 @@ def _distance(observed: Counts, law: Floats, rng: np.random.Generator) -> float:
 
 
 def _departure(counts: Counts, law: Floats) -> Departure:
-    """The prefix and the next token whose count is the most standard deviations from its expectation given the prefix's count."""
+    """The prefix and next token whose count deviates most, in standard deviations, from its mean given the prefix's count."""
     worst = Departure([], 0, 0.0, 0, 0.0)
     for axes in range(1, law.ndim + 1):
         later = tuple(range(axes, law.ndim))

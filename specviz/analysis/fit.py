@@ -1,8 +1,8 @@
 """Predicts tokens per call and speed-up of a pair from the two models' agreement along the verifier's texts and the cost of their passes.
 
 Lossless decoding samples from the verifier's distribution, so the verifier's texts stand for the texts of lossless decoding. Given such
-a text, an examined token x was accepted with probability min(1, q(x)/p(x)), independently of the other tokens. The mean over x ~ p is
-1 − TV(q, p). One reading of the text by both models therefore gives the expected blocks for every draft length K.
+a text, an examined token x was accepted with probability min(1, q(x)/p(x)), independently of the other tokens. Over x ~ p, the mean of
+this probability is 1 − TV(q, p). One reading of the text by both models therefore gives the expected blocks for every draft length K.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specviz.engine.draft_length import expected_tokens
 LONGEST = 8
 """The longest draft length that is predicted."""
 COSTED = (1, 2, 4, LONGEST)
-"""Draft lengths whose rounds are timed; the cost of others is interpolated."""
+"""Draft lengths whose rounds are timed; the cost of a round is interpolated for other lengths."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Blocks:
 
     Attributes:
         reached: expected number of blocks that reach their k-th token.
-        acceptance: acceptance rate of the k-th draft tokens that are examined; NaN if none is.
+        acceptance: acceptance rate a_k of the examined draft tokens at position k of a block; NaN if no token is examined there.
     """
 
     reached: Floats
@@ -72,9 +72,9 @@ class Blocks:
 
     @property
     def tokens_per_call(self) -> Floats:
-        """Expected tokens per verifier call, [replicates]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1), except for blocks cut by the end of a text.
+        """Expected tokens per verifier call, [replicates]: 1 + a₁ + a₁a₂ + … + a₁…a_(K−1) if no text's end cuts a block.
 
-        There is no a_K, since there is no bonus token: the K-th draft token only decides which model writes the block's last token.
+        a_k is `acceptance` at k. There is no a_K, since there is no bonus token: the K-th draft token only decides who writes that token.
         """
         return divided(self.reached.sum(axis=1), self.reached[:, 0])
 
@@ -92,12 +92,12 @@ class Costs:
     draft: float
 
     def of(self, draft_length: int) -> float:
-        """Cost of a round of that draft length, interpolated linearly between timed draft lengths."""
+        """Cost of a round of this draft length, interpolated linearly between timed draft lengths."""
         known = sorted(self.rounds)
         return float(np.interp(draft_length, known, [self.rounds[each] for each in known]))
 
     def break_even(self) -> float | None:
-        """The smallest constant acceptance rate at which some draft length is as fast as the verifier alone; None if there is none."""
+        """The smallest constant acceptance rate at which some draft length is as fast as the verifier alone; None if even 1 is too low."""
 
         def best(acceptance: float) -> float:
             return max(expected_tokens(acceptance, k) / self.of(k) for k in range(1, LONGEST + 1))
@@ -106,7 +106,7 @@ class Costs:
 
 
 def leviathan_speed_up(acceptance: float, draft_length: int, draft: float) -> float:
-    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1: with its bonus token, that gives as many tokens per call.
+    """Speed-up by Leviathan et al. (2023), theorem 3.8, at γ = K − 1: their bonus token makes up for the shorter draft.
 
     `draft` is the cost of a draft token. The formula assumes one acceptance rate for all positions, and verifier passes that cost the
     same for any number of tokens.

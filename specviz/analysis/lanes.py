@@ -1,4 +1,4 @@
-"""The part of a run that a race draws; a whole trace is many times as long."""
+"""The part of a run that the picture of a race shows; a whole trace is many times as long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUND = ("draft_length", "seconds", "drafter_seconds", "verifier_seconds")
 
 
 def lane(run: Run) -> dict[str, Any]:
-    """The part of a run that a race draws, ready for JSON, with the field names of a trace."""
+    """The part of a run that the picture of a race shows, JSON-ready, with the field names of a trace."""
     return {name: getattr(run, name) for name in _RUN} | {"rounds": [_round(each) for each in run.rounds]}
 
 

@@ -31,7 +31,7 @@ Sentence = list[Any]
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first index at which two runs differ, and each run's token at that index; None if the run had already ended."""
+    """The first index at which two runs differ, and the token of each run at that index, which is None if that run had already ended."""
 
     index: int
     first: Token | None

@@ -33,9 +33,9 @@ _OPENS = "embedded"
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A measured speed-up over the verifier alone, and its 95 % interval; without one, `low` and `high` equal `value`.
+    """A measured speed-up over the verifier alone, and its 95 % interval. If the interval is unknown, `low` and `high` equal `value`.
 
-    `kept` is the acceptance rate. `method` is the method's name if a sweep measured it, else "" for lossless decoding.
+    `kept` is the acceptance rate. `method` is the method's name if a sweep measured the speed-up; otherwise "", for lossless decoding.
     """
 
     draft_length: int
@@ -52,12 +52,12 @@ class Measurement:
     """A pair at a temperature on a machine. A round of draft length K costs 1 + K·draft + (K − 1)·check + rest.
 
     Attributes:
-        group: the heading under which it is listed.
+        group: the heading under which the page lists the measurement.
         title: what was measured, such as "T = 0: drafter → verifier".
         source: machine or publication.
         kept: acceptance rate of lossless decoding.
         draft: cost of a draft token.
-        check: cost of each token of the verifier's pass after the first.
+        check: cost of each further token in a verifier pass, after the first token.
         rest: cost of everything else in a round.
     """
 
@@ -87,7 +87,7 @@ def measurements() -> tuple[Measurement, ...]:
 
 
 def split_cost(rounds: Iterable[tuple[int, float]], draft: float) -> tuple[float, float]:
-    """Fit `check` and `rest` of a `Measurement`, neither below 0, by least squares. Each of `rounds` is K and the cost of a round."""
+    """Fit `Measurement.check` and `Measurement.rest`, both at least 0, by least squares to `rounds`: pairs (K, cost of a round)."""
     lengths, costs = np.array(list(rounds), dtype=float).T
     left, further = costs - 1 - draft * lengths, lengths - 1
     if further.min() < further.max():
@@ -120,7 +120,7 @@ def _of_report(report: dict[str, Any]) -> Iterator[Measurement]:
 
 
 def _of_sweep(title: str, results: Results) -> Iterator[Measurement]:
-    """Yield one measurement per temperature of a sweep. It has one draft length, so `check` also contains `rest` (unless K = 1)."""
+    """Yield one measurement per temperature of a sweep. A sweep has one draft length, so `check` also contains `rest` (unless K = 1)."""
     length = results.plan.draft_length
     settings, sums = results.plan.settings, defaultdict[Setting, Any](lambda: np.zeros(5))
     for one in SweepFolder(results.folder).timings() if results.folder else []:
@@ -144,7 +144,7 @@ def _of_sweep(title: str, results: Results) -> Iterator[Measurement]:
 
 
 def _speed_ups(points: Sequence[Point], draft_length: int) -> Iterator[SpeedUp]:
-    """Yield the speed-up of each of the paper's methods at the timed lenience that is nearest to its default."""
+    """Yield the speed-up of each of the paper's methods at the timed lenience nearest to the method's default."""
     for name in PAPER:
         method = METHODS[name]
         timed = [one for one in points if one.setting.method == name and "relative_latency" in one.figures]

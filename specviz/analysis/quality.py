@@ -1,4 +1,4 @@
-"""Quality of texts as measured by the verifier: log-probabilities, and the distance to its distribution."""
+"""Quality of texts as measured by the verifier: log-probabilities, and the distance of a method's distribution from the verifier's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_logits(
 def _passes(
     pair: ModelPair, model: str, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Iterator[Tensor]:
-    """As `read_logits`, but also yields logits without rows after each pass over the prompt."""
+    """As `read_logits`, but also yields empty logits [0, V] after each pass over the prompt."""
     if not token_ids:
         return
     reader = getattr(pair, f"{model}_model").runner(pair.vocabulary_size, apart=True)
@@ -77,7 +77,7 @@ def mean_log_probability(
     token_ids: Sequence[int],
     call: Callable[[Callable[[], Any]], Any] = _call,
 ) -> float | None:
-    """Mean natural log-probability per token under the verifier; None for an empty text. Padding ids are excluded."""
+    """Mean natural log-probability per token under the verifier; None for an empty text. The distribution excludes padding ids."""
     scores: list[float] = []
     for logits in read_logits(pair, "verifier", prompt_ids, token_ids, call):
         wanted = torch.tensor(token_ids[len(scores) : len(scores) + len(logits)], device=logits.device)
@@ -87,7 +87,7 @@ def mean_log_probability(
 
 @torch.inference_mode()
 def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
-    """Measure a finished run that has its logits (`Request.return_logits`). If the verifier did not run, it now reads the text.
+    """Measure a finished run that has its logits (`Request.return_logits`). If it ran without the verifier, the verifier reads the text.
 
     Returns fields of a `specviz.analysis.sweep.results.Sample`: "distance", "log_probability" and "greedy", and for a run of one model
     also "confidence" and "least_confidence". They are rounded to six decimals, since a sum's last digits depend on the processor.
@@ -105,7 +105,7 @@ def fidelity(run: Run, pair: ModelPair) -> dict[str, Any]:
     if drafter is not None:
         asked, lenience = SamplingParameters(*run.warp).computable(), bounded(run.lenience)
         backend = backend_for(verifier.device, drafter.dtype, verifier.dtype)
-        if method.truncates:  # and decodes losslessly towards what it leaves of p
+        if method.truncates:  # and decodes losslessly towards the truncated p
             settings = method.sampling(asked, lenience), asked
             pi, p = (distribution(verifier, *each, backend=backend) for each in settings)
         else:

@@ -46,7 +46,7 @@ class RecordedPane:
 
     Attributes:
         run: key of the run.
-        seconds: median time of the same request without inspection, each pane timed alone, in turn. None if not measured.
+        seconds: median time of the request without inspection, timed alone and in turn with the other panes; None if not measured.
         quality: mean log-probability of the text's tokens under the verifier.
     """
 
@@ -73,7 +73,7 @@ RACERS = ("race-verifier-only", "race-lossless")
 CASCADE = ("lossless", "token-rule")
 """Keys of a lossless run, and of a cascade with the same prompt, seed and length that needs fewer verifier calls."""
 INSPECTED = "race-inspected"
-"""Key of the second of `RACERS`, recorded again with inspection: the same decisions, but other times."""
+"""Key of a run that repeats the second run of `RACERS` with inspection: the same decisions, but other times."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RecordedRuns:
     """A folder of runs recorded with one pair on one machine.
 
     Attributes:
-        verifier_only_seconds_per_token: median time of a step of the `verifier_only` run.
+        verifier_only_seconds_per_token: median seconds per token of the run "verifier-only".
         race: the race; None if the folder lacks `RACERS`.
         lessons: keys of further runs that only lessons show.
         comparisons: what the tab Compare shows without a model. To add a comparison of another pair, add its files and an index entry.
@@ -115,7 +115,7 @@ class RecordedRuns:
         return Run.load(self.folder / f"{key}.jsonl")
 
     def branches(self, key: str) -> dict[float, Run | None]:
-        """Forks of a run, by lenience, each from the token at which its text diverges; None if it does not. Empty for an unknown run.
+        """By lenience, the fork of a run from the token at which the texts diverge; None if they are equal. Empty for an unknown run.
 
         Raises:
             TraceError: a trace is invalid.

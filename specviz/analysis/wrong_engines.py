@@ -1,4 +1,4 @@
-"""Six wrong rules of speculative decoding, most of them reported of engines.
+"""Six wrong rules of speculative decoding, most of them reported as bugs of engines.
 
 Drafter and verifier are two distributions q and p [V] that do not depend on the text. Each rule decides two tokens, drafted two
 at a time. Its output distribution is computed as exact sums.
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Law = Callable[[Floats, Floats], Floats]
 """q, p [V] -> probabilities [V, V] of two tokens."""
 TOP_K = 3
-"""Tokens kept by the rules that truncate."""
+"""Number of tokens that the truncating rules keep."""
 EXAMPLE: tuple[Floats, Floats] = (
     np.array([0.35, 0.25, 0.15, 0.10, 0.10, 0.05]),
     np.array([0.20, 0.30, 0.10, 0.25, 0.05, 0.10]),
@@ -29,9 +29,9 @@ class Rule:
     """A way to decide two tokens.
 
     Attributes:
-        report: where the rule, or the nearest one found, was reported.
-        law: the distribution of what the rule emits.
-        claim: the distribution of what it should emit.
+        report: where the rule was reported, or the most similar report that was found.
+        law: the distribution of the two tokens that the rule emits.
+        claim: the distribution that these tokens should have.
     """
 
     name: str
@@ -95,10 +95,10 @@ def _unexamined(q: Floats, p: Floats) -> Floats:
 
 
 def _block(q: Floats, p: Floats) -> Floats:
-    """Block verification with the token rule: keeps the longest prefix whose coin is below the acceptance of its last token."""
+    """Block verification with the token rule: keeps the longest prefix whose last token has a uniform below its acceptance."""
     acceptance, residual = _acceptance(q, p), _residual(q, p)
     both = np.outer(q, q) * acceptance
-    neither = (np.outer(q, q) - both).sum(axis=1)  # the block was not kept, by first token
+    neither = (np.outer(q, q) - both).sum(axis=1)  # by first token: the block was not kept whole
     replaced = ((1 - acceptance) * neither).sum() * residual
     one = (acceptance * neither)[:, None] * residual
     return both + one + np.outer(replaced, (both + one).sum(axis=1) + replaced)  # a new block follows

@@ -1,6 +1,6 @@
 """The API: `generate`, `compare`, `methods` and `pairs`, for gradio_client, plain HTTP and MCP clients.
 
-Turns arguments into requests and runs into dicts. An invalid argument raises `RequestError`.
+Converts arguments to a `Request`, and each `Run` to a dict. An invalid argument raises `RequestError`.
 """
 
 # No `from __future__ import annotations`: gradio reads the types at run time and documents them.
@@ -60,13 +60,13 @@ LIMITED = {
 }
 """Arguments that a server limits: for each, the field of `Limits` and the unit of the limit."""
 PANE = {name for name, each in SETTINGS.items() if "pane" in each.endpoints}
-"""The settings of a pane of `compare`."""
+"""Names of the settings that a pane of `compare` may have."""
 FIGURES = ("verifier_calls", "drafter_calls", "seconds", "neighbours")
-"""The fields of `Run` that `figures` adds to a run's metrics."""
+"""Names of the fields of `Run` that `figures` adds to a run's metrics."""
 
 
 def wire_api(service: Service) -> None:
-    """Add the endpoints to the current Blocks. `GuardedBlocks` send the message of a `SpecvizError` to the client."""
+    """Add the endpoints to the current `GuardedBlocks`, which send the message of a `SpecvizError` to the client."""
     for serve in (generate, compare):
         parameters = parameters_of(serve.__name__)
         told = [(each.name, help_of(each.name, service.limits)) for each in parameters]
@@ -74,7 +74,7 @@ def wire_api(service: Service) -> None:
         label_endpoint(gr.api(endpoint, concurrency_limit=None, concurrency_id="engine"), told, "Answer")
 
     def pairs(request: gr.Request | None = None) -> list[dict]:
-        """List the pairs of models, and whether each can be used now."""
+        """List the pairs of models, and say whether each pair can be used now."""
         return _answer(_pairs(service), request)
 
     for small in (methods, pairs):
@@ -109,7 +109,7 @@ def compare(
     """Continue one prompt with several methods and the same uniforms, and say where their texts differ; streams the texts.
 
     Returns:
-        Objects with the texts so far. The last object also has each text's figures, and where the text first differs from the first one.
+        Objects with the texts so far. The last object also has, for each text, its figures and its first difference from the first text.
     """
     if not isinstance(panes, list) or not 2 <= len(panes) <= service.limits.max_panes:
         raise RequestError(f"panes must be a list of 2 to {service.limits.max_panes} objects.")
@@ -130,7 +130,7 @@ def methods(request: gr.Request | None = None) -> list[dict]:
 
 
 def _answer(answer: Any, request: gr.Request | None) -> Any:
-    """Return the answer, to MCP clients as JSON text, because gradio would send them `str(answer)`."""
+    """Return `answer`; for MCP clients as JSON text, because gradio would send them `str(answer)`."""
     return json.dumps(answer, ensure_ascii=False) if is_tool_call(request) else answer
 
 
@@ -151,9 +151,9 @@ def follow(
     visitor: Visitor,
     ended: threading.Event,
 ) -> Iterator[Waiting | None]:
-    """Serve `requests` and store their runs in `runs`. A few times a second, yields what they wait for, or None once a run has begun.
+    """Serve `requests` and store the runs in `runs`. A few times a second, yields the latest `Waiting` event, or None once a run has begun.
 
-    The runs end if `ended` is set or the generator is closed, which gradio does when the client disconnects.
+    The runs end if `ended` is set, or if the generator is closed. Gradio closes the generator when the client disconnects.
     """
     offered = offered_pairs()
     if not isinstance(pair, str) or pair not in offered:
@@ -190,7 +190,7 @@ def _so_far(run: Run | None) -> dict[str, Any]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """The numbers of a run, by name: its metrics and `FIGURES`."""
+    """The numbers of a run, by name: its metrics and the fields in `FIGURES`."""
     return asdict(run.metrics()) | {name: getattr(run, name) for name in FIGURES}
 
 
@@ -232,7 +232,7 @@ def _make_endpoint(
 ) -> Callable[..., Iterator[dict]]:
     """Make a function for `gr.api` with the signature `parameters`. It calls `serve(service, request, **arguments)`.
 
-    The function has the name of `serve`, and its docstring with the help of each argument. `serve` checks the arguments.
+    The function gets the name of `serve`, and the docstring of `serve` with the help of each argument added. `serve` checks the arguments.
     """
     signature = inspect.Signature(
         [*parameters, _parameter("request", gr.Request | None, None)], return_annotation=dict

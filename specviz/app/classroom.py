@@ -1,4 +1,4 @@
-"""A class (of students): the number of open pages, and the step of a lesson to which the teacher invites everybody.
+"""A class (of students): counts the open pages, and invites everybody to the lesson step that the teacher chooses.
 
 Whoever has the teacher's key may invite. A visitor's page identifies itself by a random number. Nothing is stored on disk. The files
 of the projector's and the teacher's page are in `static/class/`.
@@ -31,7 +31,7 @@ from specviz.serving.service import Service
 from specviz.serving.statistics import EngineStatistics
 
 POLL_SECONDS = 5.0
-"""Seconds between two requests of a page for the invitation."""
+"""Seconds after which an open page requests the invitation again."""
 LAST_STEP = 99
 _HEARD = 3 * POLL_SECONDS
 _MOST_VISITORS = 1000
@@ -50,7 +50,7 @@ class Classroom:
     """The class (of students) that this server serves."""
 
     def __init__(self, address: str) -> None:
-        """Create a class with a random key for its teacher. `address` is what visitors type in."""
+        """Create a class with a random key for its teacher. Visitors type in `address`."""
         self.address = address.rstrip("/") + "/"
         self.secret = secrets.token_urlsafe(12)
         self.invitation: dict[str, Any] | None = None
@@ -71,10 +71,10 @@ class Classroom:
             )
 
     def invite(self, asked: Mapping[str, Any]) -> None:
-        """Invite everybody to a "step" (from 1) of a "lesson". If `asked` has neither, withdraw the invitation.
+        """Invite everybody to step `asked["step"]` (from 1) of lesson `asked["lesson"]`; withdraw the invitation if both are missing.
 
         Raises:
-            NotTheTeacherError: the "key" is not the teacher's.
+            NotTheTeacherError: `asked["key"]` is not the teacher's key.
             RequestError: there is no such lesson, or the step is not from 1 to `LAST_STEP`.
         """
         self.check(asked.get("key"))
@@ -90,19 +90,19 @@ class Classroom:
         self.invitation = {**asked, "link": f"?{urlencode(asked)}"}
 
     def hear(self, visitor: str) -> None:
-        """Note that a visitor's page is open. Ignores malformed ids, and new ids above `_MOST_VISITORS`."""
+        """Record that the page with the id `visitor` is open. Ignores malformed ids, and new ids while `_MOST_VISITORS` pages are open."""
         if _VISITOR.fullmatch(visitor) and (visitor in self._heard or self.here < _MOST_VISITORS):
             self._heard[visitor] = monotonic()
 
     @property
     def here(self) -> int:
-        """Number of pages that asked within the last `_HEARD` seconds."""
+        """Number of pages that have sent a request within the last `_HEARD` seconds."""
         now = monotonic()
         self._heard = {name: at for name, at in self._heard.items() if now - at <= _HEARD}
         return len(self._heard)
 
     def wait(self, statistics: Sequence[EngineStatistics]) -> float | None:
-        """Queue seconds per ended text, over about the last two minutes; None if no text ended."""
+        """Return the mean seconds in the queue per finished text, over about the last two minutes; None if no text has finished."""
         now = monotonic()
         waited = sum(each.waited_seconds for each in statistics)
         ended = sum(sum(each.finished.values()) for each in statistics)
@@ -114,12 +114,12 @@ class Classroom:
 
 
 def class_address(port: int, given: Mapping[str, str] | None = None) -> str:
-    """The address that the class types in: SPECVIZ_CLASS_ADDRESS, or this machine's own. Raises SpecvizError if the variable is invalid."""
+    """The address for visitors: SPECVIZ_CLASS_ADDRESS, or this machine's address. Raises SpecvizError if the variable is invalid."""
     return environment.CLASS_ADDRESS.value(given) or f"http://{_own_address()}:{port}/"
 
 
 def _own_address() -> str:
-    """The address of the interface with a route to the outside, or 127.0.0.1."""
+    """The IPv4 address of the network interface with a route to the internet; 127.0.0.1 if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_OUTSIDE)
@@ -156,7 +156,7 @@ def class_routes(classroom: Classroom, service: Service) -> list[BaseRoute]:
         return HTMLResponse(content, headers=_QUIET)
 
     async def now(request: Request) -> Response:
-        """Answer with the numbers of visitors, running and waiting texts, mean wait and invitation. Counts the sender as a visitor."""
+        """Answer with counts of visitors, running and waiting texts, the mean wait and the invitation. The sender counts as a visitor."""
         classroom.hear(request.query_params.get("visitor", ""))
         statistics = service.status()
         content = {
@@ -190,7 +190,7 @@ def _in_a_sentence(
     endpoint: Callable[[Request], Awaitable[Response]],
     answer: Callable[..., Response] = lambda sentence, *more: JSONResponse({"detail": sentence}, *more),
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Wrap an endpoint so that a `SpecvizError` becomes a response: status 403 for a wrong key, otherwise 422."""
+    """Wrap an endpoint so that `answer` makes a response from a `SpecvizError`, with status 403 for a wrong key, otherwise 422."""
 
     async def answered(request: Request) -> Response:
         try:

@@ -17,7 +17,7 @@ from specviz.compat.gradio import TOOLS_PATH
 
 _HEADER = b"x-specviz-client"
 _CALL = "specviz_call"
-"""Key of the event for `call_ended` in a request's `state`."""
+"""Key in a request's `state` under which the event for `call_ended` is stored."""
 _KEY = secrets.token_hex().encode()
 """Proves that a request with `_HEADER` comes from this server itself."""
 _ENDED = threading.Event()
@@ -27,12 +27,12 @@ _IPV6_NETWORK = 64
 
 
 def client_address(client: Any) -> str:
-    """The address of a request's `client`; "" if unknown."""
+    """The address of a request's `client` as `network_of` returns it; "" if unknown."""
     return network_of(str(client.host)) if client else ""
 
 
 def network_of(host: str) -> str:
-    """The network of an IPv6 address, or the IPv4 address mapped in it. Other texts are returned unchanged."""
+    """Return the network of an IPv6 address; for an IPv4-mapped IPv6 address, the IPv4 address. Returns other texts unchanged."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -50,7 +50,8 @@ def call_ended(request: Any) -> threading.Event:
 class Clients:
     """ASGI middleware for MCP tool calls. To serve a tool call, gradio sends a second request to itself, from its own address.
 
-    The middleware adds a header, which gradio copies, so that the second request gets the client's address and the event for `call_ended`.
+    The middleware adds a header to the tool call. Gradio copies the header, so that the second request gets the client's address and the
+    event for `call_ended`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -58,7 +59,7 @@ class Clients:
         self._calls: dict[bytes, threading.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, with the client's own address in the scope."""
+        """Serve one request. The second request of a tool call gets the MCP client's address."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

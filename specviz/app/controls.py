@@ -34,9 +34,9 @@ EXAMPLES = {
 }
 """Example prompts by the labels of their buttons. The prompt box starts with the first."""
 NOT_NOW = " · not available here: "
-"""Text between the title of an unavailable pair and the reason; `static/page/page.css` has it too."""
+"""Text between the title of an unavailable pair and the reason. `static/page/page.css` contains the same text."""
 _ASK_SECONDS = 30.0
-"""Seconds after which an open page asks again which pairs are available."""
+"""Seconds after which an open page requests the available pairs again."""
 
 
 def prompt_box(prefix: str = "") -> gr.Textbox:
@@ -49,7 +49,7 @@ def prompt_box(prefix: str = "") -> gr.Textbox:
 
 @contextmanager
 def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
-    """A panel over the page that `button` opens and closes; the context holds its content."""
+    """Make a panel over the page, which `button` opens and closes. Components that are made in the context are the panel's content."""
     with gr.Column(elem_id=elem_id, elem_classes="specviz-drawer"):
         yield
     js = page_script("toggle_drawer", BUTTON=button.elem_id, DRAWER=elem_id)
@@ -57,7 +57,7 @@ def drawer(elem_id: str, button: gr.Button) -> Iterator[None]:
 
 
 def run_buttons(prefix: str = "") -> tuple[gr.Button, gr.Button]:
-    """The buttons Run and Stop; Stop replaces Run while a run goes on."""
+    """The buttons Run and Stop; Stop replaces Run while a run is in progress."""
     with gr.Row(elem_classes="specviz-run"):
         return (
             gr.Button("Run", variant="primary", min_width=70, elem_id=f"{prefix}run"),
@@ -183,8 +183,8 @@ def wire_settings(
 ) -> None:
     """Send a tab's settings to the page's scripts whenever they change, and write them into the page's address when a trigger fires.
 
-    `link_button` explains the keys of `settings`, `static/page/tell_form.js` how scripts get them. The hint of the repetition penalty
-    follows the pair.
+    For the keys of `settings` see `link_button`; for how scripts get the settings see `static/page/tell_form.js`. The hint of the
+    repetition penalty follows the pair.
     """
     components: list[Any] = list(settings.values())
     js = page_script("tell_form", GROUP=prefix, NAMES=list(settings))
@@ -211,5 +211,5 @@ def address_script(function: str, tab: str, settings: Mapping[str, Component]) -
 
 
 def address_module() -> str:
-    """JavaScript for the exports of `static/page/address.js`, for use in an async function."""
+    """A JavaScript expression for the module `static/page/address.js`. It needs an async function, since it awaits the import."""
     return f"(await import(new URL({json.dumps(module_address('page/address'))}, document.baseURI)))"

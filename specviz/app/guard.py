@@ -76,7 +76,7 @@ _RANGE = re.compile(r"bytes=[0-9]{0,18}-[0-9]{0,18}", re.ASCII)
 
 
 def guarded(routes: Sequence[BaseRoute], hosts: frozenset[str]) -> dict[str, Any]:
-    """Options of gradio's app: middleware that checks requests and `hosts`, and `routes` before gradio's own, which match any path."""
+    """Options of gradio's app: middleware that checks requests, also against `hosts`; `routes`, before gradio's catch-all routes."""
     return {
         "routes": routes,
         "middleware": [
@@ -90,8 +90,8 @@ def guarded(routes: Sequence[BaseRoute], hosts: frozenset[str]) -> dict[str, Any
 
 
 class Guard:
-    """ASGI middleware before gradio. Answers with a status and a sentence if an address is unknown, a header malformed, a body too slow
-    or too large, if all bodies together are too large, or if gradio fails.
+    """ASGI middleware before gradio. Answers with a status and a sentence if the path is unknown, a header is malformed, a body is too
+    slow or too large, all bodies together are too large, or gradio fails.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -175,7 +175,7 @@ class _RefusalError(Exception):
 
 
 def _misnamed(error: Exception, path: str) -> str:
-    """The sentence for an unknown endpoint, an unknown argument or a missing one, if gradio failed because of it; otherwise ""."""
+    """If gradio failed because of an unknown endpoint, or an unknown or missing argument, return a sentence about it; otherwise ""."""
     listed = f"{compat.API_PREFIX}/info lists the valid names."
     if (found := _CALL.search(path)) and compat.lacks_endpoint(error, found[1]):
         return f"There is no endpoint {quoted(found[1])} here; {listed}"
@@ -256,7 +256,7 @@ class GuardedBlocks(compat.LastingBlocks):
 
 
 def _check(block: Any, value: Any) -> None:
-    """Raise gr.Error for lone surrogates, which no answer can contain; files, which gradio would fetch; None or a list for a dropdown."""
+    """Raise gr.Error for a lone surrogate, which no answer can contain; a file, which gradio would fetch; None or a list for a dropdown."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

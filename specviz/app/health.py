@@ -1,4 +1,4 @@
-"""/healthz and /metrics: the server's health. They contain numbers and names of pairs, but no texts, paths or versions."""
+"""/healthz and /metrics: the server's health. They contain numbers and pair names, but no texts, paths or versions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ METRICS: tuple[tuple[Any, ...], ...] = (
     (_GAUGE, "max_sequences", "rows", "Sequences that may decode at once."),
     (_GAUGE, "loaded", "pair_loaded", "Whether the pair is in memory."),
 )
-"""Kind, field of `EngineStatistics`, name without "specviz_", meaning, and optionally a second label beside "pair".
+"""For each metric: kind, field of `EngineStatistics`, name without "specviz_", meaning, and optionally a second label after "pair".
 
 Names with `spec_decode` are vLLM's. The output appends `_total` to the names of counters."""
 

@@ -24,10 +24,10 @@ FOREIGN_SITE = f"Another site's page may not use this server: open the server's 
 def allowed_hosts(
     server_name: str, *addresses: str, environment: Mapping[str, str] | None = None
 ) -> frozenset[str]:
-    """The host names under which a server that listens on `server_name` answers. Pages of these hosts may send requests to it.
+    """Return the host names under which a server on `server_name` answers. Pages of these hosts may also send requests to the server.
 
-    {"*"}, which allows every host and every page, if SPECVIZ_HOSTS has "*" or on a Space. If SPECVIZ_HOSTS has names or the server listens
-    on loopback, these names, loopback, `server_name` and the owner's `addresses`. Otherwise empty: any host, for its own pages only.
+    On a Space, or if SPECVIZ_HOSTS has "*": {"*"}, which allows every host and every page. If SPECVIZ_HOSTS has names, or `server_name` is
+    loopback: these names, loopback, `server_name` and `addresses`. Otherwise an empty set: any host is allowed, but no other host's pages.
     """
     environment = os.environ if environment is None else environment
     named = frozenset(each if each == "*" else _name(each) for each in HOSTS.value(environment))
@@ -53,7 +53,7 @@ class HostCheck:
         await answer(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> str:
-        """Why a request is refused, or "". Ports are not compared, since a proxy may omit them."""
+        """The sentence that refuses a request, or "" if it is allowed. Ports are not compared, since a proxy may omit them."""
         host, origin = _name(headers.get("host", "")), headers.get("origin")
         if "*" in self._hosts:
             return ""

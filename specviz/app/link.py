@@ -24,12 +24,12 @@ TABS = ("idea", "generate", "compare", "tradeoff", "learn")
 LEARN_TABS = {"tour": "lessons"} | {name: name for name in ("lessons", "playground", "pay", "wrong")}
 """Parts of the tab Learn, by the values of `tab` in a link."""
 OTHER_TABS = {"replay": "generate"} | dict.fromkeys(LEARN_TABS, "learn")
-"""Further values of `tab` in a link: those of old links, and the parts of the tab Learn."""
+"""The tabs that further values of `tab` in a link open. These values are from old links, or name parts of the tab Learn."""
 NAMES = {"pair": "pair", "prompt": "prompt", "run": "run", "token": "token"} | {
     each.query: each.name for each in CONTROLS.values()
 }
-"""Names in a query, and the settings that they stand for: "run" is the key of a recorded run, "token" the index of a token to select in
-it. A query may also have `tab`, `lesson` (with `step` and `language`, which the browser reads) and a `pane` for each text of a comparison."""
+"""Names in a query, and the settings that they stand for: "run" is the key of a recorded run, "token" the index of the token to select in
+the run. A query may also have `tab`, `lesson` (the browser reads its `step` and `language`) and a `pane` for each text of a comparison."""
 
 MAX_PROMPT = 4000
 """Maximum length of a prompt in a link, in characters."""
@@ -51,7 +51,7 @@ class Pane:
     lenience: float
     draft_length: int | Literal["auto"] = AUTO
     pair: str | None = None
-    """Key of a pair; None is the pair of the whole comparison."""
+    """Key of a pair; None stands for the pair of the whole comparison."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def ranged(most_tokens: int | None = None) -> dict[str, Control]:
 
 
 def query_of(tab: str, settings: Mapping[str, Any], panes: Iterable[Iterable[Any]] = ()) -> str:
-    """The query that `parse_link` reads as these settings. Each of `panes` has the fields of `Pane`, in order."""
+    """The query from which `parse_link` reads these settings. Each of `panes` has the fields of `Pane`, in order."""
     named = [(name, settings[setting]) for name, setting in NAMES.items() if setting in settings]
     parts = [("pane", ":".join(map(str, pane))) for pane in panes]
     return "?" + urlencode([("tab", tab), *named, *parts])

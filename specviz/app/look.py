@@ -26,8 +26,8 @@ def css() -> str:
 
 
 def _menu_style() -> str:
-    """CSS that shows each group's heading above its first method, since gradio's lists have none. While a dropdown is filtered, headings
-    may be missing.
+    """CSS that shows the heading of each group of methods above the group's first method, since gradio's dropdowns have no headings. While
+    a dropdown is filtered, headings may be missing.
     """
     rules = []
     for heading, (first, *_) in method_menu().items():
@@ -87,7 +87,7 @@ _COLOURS = {
     """,
     "error-tint": "error_background_fill button_cancel_background_fill_hover",
 }
-"""The variables of gradio's theme that get each of the page's colours."""
+"""For each of the page's colours, the variables of gradio's theme that get it."""
 _EDGES = (
     "input_border_color input_border_color_hover button_secondary_border_color button_cancel_border_color"
 )
@@ -121,7 +121,7 @@ _PLAIN = {
     "background-color 0.12s, border-color 0.12s": "button_transition",
     "*button_primary_background_fill": "color_accent",
 }
-"""The variables of gradio's theme that get each value; both themes have these values."""
+"""For each value, the variables of gradio's theme that get it, in the light and in the dark theme."""
 
 
 def _variables(base: gr.themes.Base) -> dict[str, str]:

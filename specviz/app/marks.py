@@ -33,7 +33,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "drafter_only": ("square-open", "□"),
     "verifier_only": ("diamond-open", "◇"),
 }
-"""Symbols of the paper's nine methods: a name of `static/shared/chart.js` and a character. The two baselines have open symbols."""
+"""Symbols of the paper's nine methods: a name in `static/shared/chart.js`, and a character. The two baselines have open symbols."""
 _OTHERS = (
     *(("pentagon", "⬟"), ("hexagon", "⬢"), ("cross", "✚"), ("x", "✖"), ("hourglass", "⧗"), ("bowtie", "⧓")),
     *(("triangle-ne", "◥"), ("triangle-sw", "◣"), ("triangle-nw", "◤"), ("triangle-se", "◢")),
@@ -41,12 +41,12 @@ _OTHERS = (
 )
 """Symbols of the methods that `SYMBOLS` lacks, assigned in turn."""
 _SHADES = sum(name.startswith("method-other-") for name in colours("light"))
-"""Number of colours for the methods that `SYMBOLS` lacks, assigned in turn: enough for SpecViz's methods and two registered ones. It has
-no common divisor with the length of `_OTHERS`, so that further methods still get distinct marks."""
+"""Number of colours for the methods that `SYMBOLS` lacks, assigned in turn: enough for SpecViz's methods and two registered
+methods. It has no common divisor with the length of `_OTHERS`, so that further methods still get distinct marks."""
 
 
 def method_symbol(name: str) -> tuple[str, str]:
-    """A method's symbol: a name of `static/shared/chart.js` and a character."""
+    """A method's symbol: its name in `static/shared/chart.js`, and a character."""
     return SYMBOLS.get(name) or _OTHERS[_turn(name) % len(_OTHERS)]
 
 
@@ -56,7 +56,7 @@ def method_token(name: str) -> str:
 
 
 def chart_marks() -> dict[str, dict[str, str]]:
-    """For each method by name, what `static/shared/chart.js` needs: title, symbol and colour."""
+    """What `static/shared/chart.js` needs of each method, by the method's name: title, symbol and colour."""
     return {
         name: {"title": method.title, "symbol": method_symbol(name)[0], "colour": method_token(name)}
         for name, method in METHODS.items()
@@ -69,7 +69,7 @@ def _turn(name: str) -> int:
 
 
 _USUAL = ("speed", "cascade_tokenV3", "cascade_chow", "verifier_only")
-"""The first group of the menu."""
+"""The methods in the first group of the menu."""
 
 
 def method_menu() -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ UNLIKELY = -9999.0
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a text, and the tokens that end with it, each as (offset in the whole text, token). Only the last piece has the run."""
+    """A part of a text. `tokens` has (offset in the whole text, token) for each token that ends in it. Only the last piece has a `run`."""
 
     text: str = ""
     tokens: Sequence[tuple[int, Token]] = ()
@@ -28,7 +28,7 @@ class Piece:
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
-    """Join the pieces into one."""
+    """Join consecutive pieces into one piece."""
     last = pieces[-1] if pieces else Piece()
     tokens = [each for piece in pieces for each in piece.tokens]
     return Piece("".join(piece.text for piece in pieces), tokens, last.run, last.finish_reason)
@@ -41,13 +41,13 @@ class Text:
     stops: tuple[str, ...] = ()
     text: str = ""
     read: int = 0
-    """Number of tokens read so far; the last is the token that completes a stop sequence, if there is one."""
+    """Number of tokens read so far. No tokens are read after the token that completes a stop sequence."""
     is_stopped: bool = False
     _told: int = 0
     _waiting: list[tuple[int, Token]] = field(default_factory=list)
 
     def take(self, run: Run, *, ends: bool = False) -> Piece:
-        """Return the new piece of the text of `run`. Unless the run `ends`, withholds final characters that may begin a stop sequence."""
+        """Return the text of `run` since the last call; unless the run `ends`, without final characters that may begin a stop sequence."""
         for token in run.tokens[self.read :]:
             if self.is_stopped:
                 break
@@ -158,7 +158,7 @@ def _log(probability: float) -> float:
 
 
 def _top(token: Token) -> list[tuple[str, float]]:
-    """The most probable tokens of π at the position of `token`, with their log probabilities."""
+    """The most probable tokens of the target distribution π at the position of `token`, with their log probabilities."""
     return [(each.text, _log(each.probability)) for each in (token.top.pi if token.top else None) or ()]
 
 

@@ -22,19 +22,19 @@ MAX_TOP = 20
 MAX_STOPS, MAX_STOP = 4, 100
 """Maximum number of stop sequences, and maximum characters of each."""
 TEXT_TOKENS = 16
-"""Default of a completion's `max_tokens`, as in OpenAI's API. A chat's default is the server's limit."""
+"""Default of a text completion's `max_tokens`, as in OpenAI's API. A chat completion's default is the server's limit."""
 _SEEDS = 2**31
 
 _SETTINGS = [
     each for each in arguments("generate") if each in SETTINGS.keys() - {"max_new_tokens", "inspect"}
 ]
-"""Settings of `Request` that are parameters of the same name; some of them are also OpenAI's."""
+"""Settings of `Request` that a call may set by parameters of the same names. Some of these are also OpenAI's parameters."""
 _SHARED: dict[str, Any] = {"model": str, "stream": bool, "stream_options": dict, "stop": str | list[str]}
 _SHARED |= {"specviz": bool, "max_tokens": Any} | dict.fromkeys(_SETTINGS, Any)
 CHAT = _SHARED | {"messages": list[dict], "max_completion_tokens": Any, "logprobs": bool, "top_logprobs": int}
 """Types of the parameters of a chat completion; the engine's request checks those of type Any."""
 TEXT = _SHARED | {"prompt": str | list[str] | list[int] | list[list[int]], "logprobs": int}
-"""Types of the parameters of a completion."""
+"""Types of the parameters of a text completion."""
 _PASSED_OVER = {
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
     "parallel_tool_calls",
@@ -65,7 +65,7 @@ class Completion:
     Attributes:
         model: the key of a pair.
         prompt: name of the parameter with the prompt, "messages" or "prompt".
-        stops: stop sequences; the text ends before the first that occurs.
+        stops: stop sequences; the text ends before the first stop sequence in it.
         explains: whether the answer says how each token was decided (parameter `specviz`).
     """
 
@@ -80,7 +80,7 @@ class Completion:
 
     @property
     def is_chat(self) -> bool:
-        """Whether it is a chat completion."""
+        """Whether the call is for a chat completion."""
         return self.prompt == "messages"
 
 
@@ -118,7 +118,7 @@ def read(body: bytes, kinds: dict[str, Any], limits: Limits) -> Completion:
 
 
 def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
-    """The body's parameters that `kinds` names and that are not null. Raises RequestError for all others, and for wrong types."""
+    """The body's non-null parameters that `kinds` names. Raises RequestError for wrong types and for unsupported parameters or values."""
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _request(sent: dict[str, Any], prompt: str, inspect: int, limits: Limits) ->
 
 
 def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The field of `Request` for the prompt of a chat completion."""
+    """Convert a chat completion's messages to the field `messages` of `Request`. Raises ParameterError if a message is invalid."""
     found = []
     for number, message in enumerate(messages, 1):
         role, content = message.get("role"), message.get("content")
@@ -180,7 +180,7 @@ def _conversation(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _prompt(prompt: Any) -> dict[str, Any]:
-    """The fields of `Request` for the prompt of a text completion: a text or token ids, alone or in a list of one."""
+    """The fields of `Request` for the prompt of a text completion: a text or token ids, alone or as the only item of a list."""
     if prompt and isinstance(prompt, list) and isinstance(prompt[0], str | list):
         if len(prompt) > 1:
             raise ParameterError(f"{len(prompt)} prompts came; here a call may have one.", "prompt")

@@ -29,15 +29,15 @@ from specviz.serving.service import Service
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _BEAT = ": waiting\n\n"
-"""A comment in the event stream, which tells client and proxies that the server is alive."""
+"""A comment in an event stream. It tells the client and proxies that the server is alive."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Item = Piece | Waiting
-"""What `_served` yields: the next piece of the text, or what the call waits for."""
+"""What `_served` yields: the next piece of the text, or a `Waiting` event while the call waits."""
 
 
 def openai_routes(service: Service) -> list[BaseRoute]:
-    """The routes. If the server does not offer them, each answers 404 with the `openai_refusal`."""
+    """The routes. If this server does not serve OpenAI's clients, each route answers 404 with the sentence of `openai_refusal`."""
     limits, began = service.limits, int(time.time())  # noqa: TID251  (a date)
     threads = CapacityLimiter(limits.max_sequences + limits.queue)
 
@@ -58,7 +58,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
     def completions(kinds: dict[str, Any]) -> Endpoint:
         async def complete(request: Request) -> Response:
-            # In a thread, since the first request imports torch.
+            # In a thread, since reading a request may import torch.
             asked = await to_thread.run_sync(read, await request.body(), kinds, limits, limiter=threads)
             answer = Answer(asked)
             items = _served(
@@ -88,7 +88,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
 
 def openai_refusal() -> str:
-    """Why this server does not serve OpenAI's clients, or ""."""
+    """The reason why this server does not serve OpenAI's clients, as a sentence; "" if it serves them."""
     if environment.on_zero_gpu():
         return "OpenAI's clients cannot use this server, which borrows a GPU for each visitor of its page: use the page, or gradio_client."
     is_on = environment.OPENAI.value()
@@ -98,7 +98,7 @@ def openai_refusal() -> str:
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
-    """Wrap an endpoint so that errors, and `openai_refusal`, become answers."""
+    """Wrap an endpoint. If `openai_refusal` returns a sentence, answer with the sentence; answer errors in OpenAI's format."""
 
     async def answered(request: Request) -> Response:
         if reason := openai_refusal():
@@ -112,7 +112,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 
 
 def _served(service: Service, asked: Completion, answer: Answer, visitor: Visitor) -> Iterator[Item]:
-    """Serve a call. A few times a second, yields what the call waits for, or the next piece. Closing the generator ends the run."""
+    """Serve a call. A few times a second, yields a `Waiting` event or the next piece. Closing the generator ends the run."""
     runs: list[Run | None] = [None]
     steps = follow(service, asked.model, [asked.request], runs, visitor, threading.Event())
     with blaming(asked.prompt), contextlib.closing(cast(Any, steps)):
@@ -125,7 +125,7 @@ def _served(service: Service, asked: Completion, answer: Answer, visitor: Visito
 
 
 async def _told(request: Request, items: Iterator[Item], threads: CapacityLimiter) -> AsyncIterator[Item]:
-    """The items, each fetched in a thread, until the client disconnects."""
+    """Yield the items, each fetched in a thread, until the client disconnects."""
     while (item := await to_thread.run_sync(next, items, None, limiter=threads)) is not None:
         yield item
         if await request.is_disconnected():
@@ -133,7 +133,7 @@ async def _told(request: Request, items: Iterator[Item], threads: CapacityLimite
 
 
 async def _lines(answer: Answer, item: Item | None, items: AsyncIterator[Item]) -> AsyncIterator[str]:
-    """The answer as server-sent events: first those of `item`, then those of `items`. An error also becomes an event."""
+    """The answer as server-sent events. `item` is the first item; `items` has the further items. An error also becomes an event."""
     for start in answer.starts():
         yield _line(start)
     try:
@@ -154,7 +154,7 @@ def _line(content: dict[str, Any]) -> str:
 
 
 class _Events(StreamingResponse):
-    """A stream of server-sent events that closes `items` at its end."""
+    """A stream of server-sent events that closes `items` when it ends."""
 
     def __init__(self, lines: AsyncIterator[str], items: Iterator[Item]) -> None:
         super().__init__(lines, headers=_HEADERS, media_type="text/event-stream")

@@ -34,7 +34,7 @@ def wire_opening(
     generate: Generate,
     compare: Compare,
 ) -> None:
-    """When the page opens or its address changes, set what the address names, within `limits`."""
+    """When the page opens or its address changes, set the tab and the controls that the address names, within `limits`."""
     for name, group in (("tabs", tabs), ("learn", learn)):
         # A visitor's choice fires `Tabs.select`, then `Tab.select`. A selection by the server fires only `Tab.select`.
         group.select(None, None, None, js=f"async () => {address_module()}.tabChosen()", **QUIET)

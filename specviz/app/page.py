@@ -82,7 +82,7 @@ def build_page(service: Service, classroom: Classroom | None = None) -> gr.Block
 
 
 def host(for_class: bool) -> str:
-    """The address to listen on: HOST. Without HOST, loopback, or every interface for a class."""
+    """The address to listen on: HOST if it is set; otherwise every interface for a class, loopback without a class."""
     return environment.HOST.value() or ("0.0.0.0" if for_class else "127.0.0.1")
 
 

@@ -83,7 +83,7 @@ class Stops:
 
     @contextmanager
     def running(self, request: gr.Request, name: Any = None) -> Iterator[StopFlag]:
-        """Register a new run of the session and yield its flag. A previous run in progress is dropped; its end is awaited first."""
+        """Register a new run of the session and yield its flag. First drop a run in progress and wait up to `_ENDING` s for its end."""
         key, flag = request.session_hash or "", StopFlag(name)
         before, self._flags[key] = self._flags.get(key), flag  # from here on, the new run can be stopped
         try:
@@ -97,7 +97,7 @@ class Stops:
                 del self._flags[key]
 
     def stop(self, request: gr.Request, name: Any = None) -> None:
-        """Stop the session's run, if it has this name."""
+        """Stop the session's run if the run's name is `name`."""
         if (flag := self._flags.get(request.session_hash or "")) and flag.name == name:
             flag.set()
 
@@ -180,7 +180,7 @@ def wire_run(
 
 
 def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
-    """Yield the text of all lines so far: no more often than `streaming` allows, but always at an empty line and at the end.
+    """Yield the text of all lines of `lines(*values)` so far, as often as `streaming` allows, and always at an empty line and the end.
 
     An error becomes a last line of type "error", which the view shows. If the error were raised, gradio would show a notice that fades.
     """
@@ -199,7 +199,7 @@ def grow(lines: Callable[..., Iterator[str]], *values: Any) -> Iterator[str]:
 
 @contextmanager
 def streaming() -> Iterator[Callable[[], float]]:
-    """Count an answer as streaming. Yields a function that returns the current minimum seconds between two updates of the answer."""
+    """Count an answer as streaming within the context. Yields a function that returns the minimum seconds between two updates."""
     key = object()
     _streams.add(key)
     try:

@@ -1,5 +1,5 @@
-"""The server: builds the page, loads the first pair in the background, and serves until SIGINT or SIGTERM. These end the server and its
-child processes within seconds, whatever the server is doing.
+"""The server: builds the page, loads the first pair in the background, and serves until SIGINT or SIGTERM. These signals end the server
+and its child processes within seconds, whatever the server is doing.
 
 Neither this module nor the page imports torch; loading the first pair does. So `build` can set environment variables that torch
 reads at import, and the page answers a second earlier.
@@ -63,12 +63,12 @@ def build(for_class: bool = False) -> tuple[gr.Blocks, Service, Classroom | None
     with _exit_with_sentence():
         environment.check()
         try:
-            tempfile.gettempdir()  # without one, gradio cannot be imported
+            tempfile.gettempdir()  # without a temporary folder, gradio cannot be imported
         except OSError:
             raise SpecvizError(NO_TEMPORARY_FOLDER) from None
         # OpenMP threads that spin lose two thirds of their speed if the page needs a core too. Must be set before torch is imported.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # By default glibc has up to eight arenas per core. Memory that is freed in one serves only its threads, so a server would grow.
+        # By default glibc has up to eight arenas per core. Memory freed in one arena serves only its threads, so a server would grow.
         with suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
         on_zero_gpu = environment.on_zero_gpu()
@@ -109,7 +109,7 @@ def _exit_with_sentence() -> Iterator[None]:
 def _without_collections() -> Iterator[None]:
     """Pause garbage collection, then exempt all existing objects from it for good.
 
-    These objects live as long as the server. Scanning them takes a sixth of the start and would delay every text.
+    These objects live as long as the server. Scanning them takes a sixth of the start-up time and would delay every text.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -167,7 +167,7 @@ def _run_until_stopped(serve: Callable[[], object], page: gr.Blocks, service: Se
 
     def close() -> None:
         ending.wait()
-        if server := getattr(page, "server", None):  # it has none before it is launched
+        if server := getattr(page, "server", None):  # a page has none before it is launched
             server.config.timeout_graceful_shutdown = _STREAM_SECONDS
         _kill_children()  # a pair that is being downloaded then fails to load, and its engine can be closed
         service.close()

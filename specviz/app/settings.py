@@ -1,7 +1,7 @@
 """The help of each setting, and the label and range of each setting that the page offers.
 
-The page, links, endpoints and the shell's help read these tables. Bounds and defaults come from `specviz.schema.settings`. Imports no
-gradio.
+The page, links, endpoints and the shell's help read these tables. Bounds and defaults come from `specviz.schema.settings`. This module does
+not import gradio.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Control:
 
     Attributes:
         title: its label.
-        offered: its smallest and largest number, on the page and in a link; empty for other kinds of controls.
+        offered: its smallest and largest number, on the page and in a link; empty for a control without a fixed range.
         step: the step of its slider; None for a control that is no slider.
         hint: the meaning of its special values.
-        query: its name in a link, by default the setting's.
-        default: its initial value, by default the setting's.
+        query: its name in a link, by default the setting's name.
+        default: its initial value, by default the setting's default.
     """
 
     name: str

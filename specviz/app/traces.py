@@ -36,7 +36,7 @@ _UNFIT = "This fork cannot be made: the page sends other fields."
 def recorded_value(
     runs: RecordedRuns, key: str, run: Run, *, plays: bool = False, show: int | None = None
 ) -> str:
-    """The value of `TraceView` for `run`, the recorded run of `key`: with its description, the verifier's speed and the recorded forks.
+    """The value of `TraceView` for the recorded run `key`: the trace of `run`, a description, the verifier's speed and the recorded forks.
 
     With `plays`, the view plays the run immediately. `show` is the index of the token to select.
 
@@ -98,7 +98,7 @@ def asked_fork(sent: Mapping[str, Any], inspect: int) -> tuple[str, Request]:
     """The pair and the request of a fork.
 
     Args:
-        sent: what the browser sent: "trace" has the lines of the run; "tokens" is the number of its tokens to keep; "chosen" is the
+        sent: what the browser sent: "trace" has the lines of the run; "tokens" is the number of the run's tokens to keep; "chosen" is the
             id of the token to write next, or None; "changes" has new values for settings in `CHANGES`.
         inspect: number of top tokens to record with each token.
 

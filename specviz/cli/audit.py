@@ -35,7 +35,7 @@ def audit(
     json: Json = None,
     markdown: Markdown = None,
 ) -> int:
-    """Test whether engines sample as the verifier alone would. Exits with 1 if one does not."""
+    """Test whether engines sample as the verifier alone would. Exits with 1 if an engine does not."""
     from specviz.tools.audit import auditing  # slow to import
     from specviz.tools.audit import models as pairs
     from specviz.tools.machine import versions

@@ -7,7 +7,7 @@ from specviz.cli.terminal import print_table
 
 def methods() -> int:
     """List the methods, and what each does."""
-    from specviz.core.methods import METHODS  # imports torch
+    from specviz.core.methods import METHODS
 
     rows = [("method", "what it does", "rule", "lenience", "default")]
     for method in METHODS.values():

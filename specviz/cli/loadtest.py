@@ -29,7 +29,7 @@ def loadtest(
     json: Json = None,
     html: Annotated[Path | None, output_file("Write locust's report with its charts")] = None,
 ) -> int:
-    """Put many simulated users on a running server, and compare every text with the text that its request gets alone."""
+    """Put many simulated users on a running server, and compare every text with the text of the same request sent alone."""
     from specviz.tools.loadtest.load_test import run  # slow to import
 
     plan = {name: value for name, value in context.params.items() if name not in ("json", "html")}

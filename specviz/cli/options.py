@@ -74,7 +74,7 @@ def option_of(name: str) -> str:
 
 
 def with_settings(names: Collection[str] = SETTINGS.keys()) -> Callable[[F], F]:
-    """Decorate a command that takes `**settings` with an option for each setting in `names`, after its first argument."""
+    """Make a decorator that gives a command with `**settings` an option for each setting in `names`, after the command's first argument."""
     chosen = [each for name, each in SETTINGS.items() if name in names and option_of(name)]
 
     def give(command: F) -> F:
@@ -123,7 +123,7 @@ def choices(given: Mapping[str, Any], asked: type) -> dict[str, Any]:
 
 
 def command_line(command: str, asked: Mapping[str, Any]) -> str:
-    """The command line that passes the options `asked`."""
+    """The command line that runs `command` with the options `asked`."""
     words = [f"python -m specviz {command}"]
     for name, value in asked.items():
         words.append(f"--{name.replace('_', '-')}")

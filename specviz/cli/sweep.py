@@ -1,4 +1,4 @@
-"""The command `sweep`: its options. Started by `accelerate launch`, its processes share the work."""
+"""The command `sweep`: its options. If `accelerate launch` starts the command, its processes share the work."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class SweepJob:
     """One process's share of a sweep."""
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], device: str) -> None:
-        """Resume the sweep in `folder`, or begin a sweep with the fields `asked` of `SweepGrid`.
+        """Resume the sweep in `folder`. If there is none, begin a sweep; `asked` has fields of `SweepGrid` by name.
 
         Raises:
             RequestError: the folder has a sweep with other settings, or the settings are invalid.

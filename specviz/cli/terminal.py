@@ -33,7 +33,7 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 @contextmanager
 def interrupt() -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C sets, so that the job can shut down. The second Ctrl-C interrupts the job."""
+    """Yield an event that the first Ctrl-C sets, so that the job can shut down. A second Ctrl-C raises KeyboardInterrupt as usual."""
     stop = threading.Event()
     before = signal.getsignal(signal.SIGINT)
 

@@ -42,7 +42,7 @@ Gradio has more, which are left out: uploads (an interrupted one leaves its file
 editor, other people's run histories, and links that store a session on disk.
 """
 EVENT_ADDRESS = r"/(run|api)/[^/]+/?$"
-"""Pattern of the addresses that answer an event at once, without the queue. Any failure there has status 500."""
+"""Pattern of the addresses that answer an event at once, without the queue. Every failure of such an event has status 500."""
 
 NO_ANSWER = b'event: error\ndata: "404: Not Found"\n\n'
 """What gradio streams when a client fetches an answer that does not exist."""
@@ -140,7 +140,7 @@ class LastingBlocks(gr.Blocks):
         return "blocks"
 
     def queue(self, *args: Any, answers: Callable[[Any], Answers] = Answers, **options: Any) -> LastingBlocks:
-        """As `gr.Blocks.queue`, but sessions store no values and the queue polls less. `answers(queue)` holds its unread messages."""
+        """As `gr.Blocks.queue`, but sessions store no values and the queue polls less. `answers(queue)` holds the unread messages."""
         super().queue(*args, **options)
         gradio.state_holder.SessionState = _SessionWithoutValues  # type: ignore[misc]
         queue: Any = self._queue

@@ -1,7 +1,7 @@
 """Bounds on the answers that wait to be fetched: their number, age and bytes.
 
 Gradio 6.31 stores the messages of an event until a client reads them, and lets a run without a reader go on to its end. Once 2000 more
-visitors have come, it ends the streams of the first. No option changes that. Here an event beyond `MOST_EVENTS` is refused
+visitors have come, gradio ends the streams of the earliest. No option changes that. Here an event beyond `MOST_EVENTS` is refused
 instead, and a session is dropped only while nobody reads its messages: after a minute, or if all unread messages take too many bytes.
 """
 

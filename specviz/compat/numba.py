@@ -1,6 +1,6 @@
 """The private names of numba that SpecViz needs, as of 0.68.
 
-Compiled functions are cached under a hash of everything that they are made of, in files that only their owner can write (pickles).
+Compiled functions are cached under a hash of everything that they are made of, in pickle files that only their owner can write.
 numba's own cache has three faults: it checks only one file's date, so it misses changes in other files or in the processor's features; it
 does not support functions made by functions; and before it reads a function it loads all of numba's compiler, for half a second or more.
 """
@@ -53,7 +53,7 @@ def _target() -> str:
 
 
 def array_at(kind: Any) -> Any:
-    """A numba function (address, size) that returns an array of `size` numbers of type `kind`. `carray` takes far longer to compile."""
+    """A numba function (address, size) that returns an array of `size` numbers of type `kind`. numba's `carray` compiles far slower."""
 
     def view(_: Any, address: Any, size: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, values: Any) -> Any:

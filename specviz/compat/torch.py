@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def has_packed_products() -> bool:
-    """Whether this build of torch can multiply by weights in oneDNN's layout. Public functions only say whether it has oneDNN."""
+    """Whether this build of torch can multiply by weights in oneDNN's layout. Public functions only say whether torch has oneDNN."""
     return torch.backends.mkldnn.is_available() and all(
         hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
@@ -31,5 +31,5 @@ def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def end_failed_capture(device_index: int, pool: Any) -> None:
-    """Take the CUDA allocator out of capture mode after a capture failed. Up to 2.12 `capture_end` leaves it there."""
+    """Take the CUDA allocator out of capture mode after a capture failed. Up to torch 2.12, `capture_end` leaves it there."""
     torch._C._cuda_endAllocateToPool(device_index, pool)

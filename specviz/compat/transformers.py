@@ -75,8 +75,8 @@ def generate_arguments() -> dict[str, Any]:
 
 
 class _Quiet:
-    """A context manager for any number of threads and any nesting: the first block to begin silences both libraries, in every thread of
-    the process; the last one to end restores what the first found.
+    """A context manager for any number of threads and any nesting: the first block to begin silences transformers and
+    huggingface_hub, in every thread of the process. The last block to end restores the settings that the first found.
     """
 
     def __init__(self) -> None:

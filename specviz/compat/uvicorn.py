@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 REQUEST_SECONDS = 10.0
-"""Seconds in which the head of a request must arrive. A connection that sends none is closed after at most twice this time."""
+"""Seconds in which the head of a request must arrive. A connection that sends no request is closed after at most twice this time."""
 STALLED_SECONDS = 60.0
 """Seconds after which a client that does not read its answer is disconnected. Until then the answer takes memory."""
 _SENTENCE = b'{"detail":"This server has as many connections as it can: try again in a moment."}'

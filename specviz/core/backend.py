@@ -1,4 +1,4 @@
-"""A backend: the operations over the vocabulary that decoding needs: softmax, draws, largest values and sums.
+"""Backends: the operations over the vocabulary that decoding needs (softmax, draws, largest values, sums).
 
 `Backend` defines them in torch, on any device and in any precision; `CompiledBackend` does the same faster in float32 on a CPU. Every
 row's result depends on that row alone (laws 2 and 3). numba is imported on the first call of `compiled_backend`. Knows no method and
@@ -106,7 +106,7 @@ def _one_hot_argmax(logits: Tensor) -> Tensor:
 
 
 def _first_beyond(cumulative: Tensor, threshold: Tensor) -> Tensor:
-    """Index [..., 1] of the first value in `cumulative` [..., n] that exceeds `threshold` [..., 1]; n where none does."""
+    """Index [..., 1] of the first value in `cumulative` [..., n] that exceeds `threshold` [..., 1]; n where no value does."""
     whole = cumulative[..., -1:]
     # Rounding must not raise the threshold to the total, which no cumulative weight exceeds.
     threshold = torch.minimum(threshold, torch.nextafter(whole, torch.zeros_like(whole)))
@@ -149,7 +149,7 @@ def backend_for(device: torch.device, *dtypes: torch.dtype) -> Backend:
 
 
 class CompiledBackend(Backend):
-    """`Backend` for float32 on a CPU, equal to `TORCH` up to rounding: sums are in float64, in softmax first in float32 lanes.
+    """`Backend` for float32 on a CPU, equal to `TORCH` up to rounding. Sums are in float64; softmax first makes float32 partial sums.
 
     Its methods raise TypeError if a tensor is not float32 or not on a CPU.
     """

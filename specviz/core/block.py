@@ -1,7 +1,7 @@
-"""Block verification (Sun et al., ICLR 2025, arXiv 2403.10444, algorithm 2): how many tokens of a drafted block it would keep.
+"""Block verification (Sun et al., ICLR 2025, arXiv 2403.10444, algorithm 2): how many draft tokens it would keep.
 
-It needs the whole block before it decides, so a text would depend on the draft length. SpecViz shows it only as a what-if of lossless
-decoding. Pure functions on tensors; knows no model and no round.
+Its decision depends on the whole block, so the text would depend on the draft length (against law 2). SpecViz only shows what it would
+have kept in lossless decoding. Pure functions on tensors; knows no model and no round.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def acceptance(q: Tensor, p: Tensor, tokens: Tensor) -> Tensor:
 
 
 def residuals(weights: Tensor, q: Tensor, p: Tensor) -> Tensor:
-    """Residuals [..., K, V], not normalised, given `prefix_weights`. If exactly i tokens are kept, the next is drawn from residual i."""
+    """Unnormalised residuals [..., K, V], given `prefix_weights`. If i < K tokens are kept, the next token is drawn from residual i."""
     return (weights[..., :-1, None] * p).sub_(q).clamp_min_(0)
 
 

@@ -1,7 +1,7 @@
 """Counterfactuals: what the other methods, or another lenience, would have decided about the same draft tokens and coins (uniforms).
 
-Two halves. `readings` runs on the device: it takes from the distributions the few numbers per position that rules read. `what_if` runs
-on the host: it computes acceptance probabilities and critical leniences from one position's numbers. At a critical lenience the
+Two halves. `readings` runs on the device: it reads the few numbers per position that rules need from the distributions. `what_if`
+runs on the host: it computes acceptance probabilities and critical leniences from one position's numbers. At a critical lenience the
 verdict (coin < acceptance) changes, and it stays changed until the next critical lenience. Knows no model, no trace and no page.
 """
 
@@ -46,9 +46,9 @@ def leniences(own: Method, lenience: float) -> dict[str, float]:
 
 @lru_cache(512)
 def critical_lenience(method: Method) -> Bound | None:
-    """(readings, score or coin) -> the smallest lenience at which the score passes the method's test, or the coin is below its ratio.
+    """(readings, value) -> the smallest lenience at which the score `value` passes the test, or the coin `value` is below the ratio.
 
-    None if the method has neither as an expression, or the expression cannot be solved for the lenience.
+    None if the method has neither an expression nor a ratio, or it cannot be solved for the lenience.
     """
     if method.ratio:
         return solve_ratio(method.trees["ratio"], method.lenience_range)
@@ -87,8 +87,8 @@ def readings(own: Target, tokens: Tensor, coins: Tensor) -> dict[Any, Tensor]:
 def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tensor:
     """The smallest score [n], float64, above `own` [n] such that the mass of q on this score and all lower ones exceeds `share` [n].
 
-    −inf where the mass on scores up to `own` already exceeds `share`; inf where the whole mass of q does not. `own` has the draft
-    tokens' scores. `scores` names the distribution of `b`, [n, V], whose probabilities are the scores.
+    −inf where the mass on scores up to `own` already exceeds `share`; inf where even the total mass does not. `own` holds the scores of
+    the draft tokens. `scores` names the distribution of `b`, [n, V], whose probabilities are the scores.
     """
     score, weights = getattr(b, scores), b.q
     least = torch.nextafter(own, torch.full_like(own, math.inf))
@@ -106,7 +106,7 @@ def _crossing(b: Distributions, scores: str, share: Tensor, own: Tensor) -> Tens
 
 @lru_cache
 def _keys(own: Method) -> list[Any]:
-    """The keys of all values that the trees of a method's alternatives read."""
+    """Keys of q(v), p(v) and all values in the trees of those alternatives that can be solved for the lenience."""
     solved = (method for method in alternatives(own) if critical_lenience(method))
     trees = (tree for method in solved for tree in method.trees.values())
     leaves = (node for tree in trees for node in tree.walk() if not node.parts)
@@ -128,7 +128,7 @@ def what_if(
     """What the `alternatives` of a method would have decided about a draft token, given its coin and the method's own `acceptance`.
 
     Returns:
-        Two lists over the alternatives: acceptance probabilities; critical leniences, ascending, at most two, None where they are unknown.
+        Two lists, one entry per alternative: its acceptance probability; its critical leniences (ascending, at most two; None if unknown).
     """
     others = alternatives(own)
     found = [acceptance if method is own else _acceptance(method, read) for method in others]
@@ -157,7 +157,7 @@ def _flips(method: Method, read: Readings, coin: float) -> list[float] | None:
     """The leniences at which the verdict on the draft token changes; None where they are unknown.
 
     Every verdict has one shape: accepted below the lenience `until`, rejected from `until` to `since`, accepted from `since` on.
-    Either may lie outside the method's range. If `until` is not below `since`, nothing changes.
+    Both may lie outside the method's range. If `until` is not below `since`, the verdict never changes.
     """
     if not (method.drafts and method.verifies and method.has_lenience):
         return []

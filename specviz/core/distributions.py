@@ -30,7 +30,7 @@ class Distributions:
         greedy_drafts: bool = False,
         **known: Tensor,
     ) -> None:
-        """From logits [..., V] and the fields of a `SamplingParameters`; `known` has attributes that are already computed, by name.
+        """`sampling` are the fields of a `SamplingParameters`; `known` are attributes that are already computed, by name. Logits: [..., V].
 
         With `greedy_drafts`, q is one-hot at the drafter's most probable token; q1 is not. Logits that are not needed may be None.
         """
@@ -92,8 +92,8 @@ class Distributions:
         return at(getattr(self, of), tokens) if name == "(v)" else self.quantity(name, of, count).squeeze(-1)
 
     def quantity(self, name: str, of: str = "", count: int = 0) -> Tensor:
-        """One number per position, [..., 1]: "max", "H" (entropy, in nats) or "top" (the `count`-th largest probability) of a
-        distribution; "TV" of q and p, "JS" of q1 and p1.
+        """One number per position, [..., 1]: "max", "H" (entropy, in nats) or "top" (the `count`-th largest probability) of the
+        distribution named `of`; or "TV" of q and p, "JS" of q1 and p1 (divergence, in nats).
         """
         key = (name, of.rstrip("1") if self._plain else of, count)
         if key not in self._quantities:

@@ -4,7 +4,7 @@ A draw from weights w is the token with the least E/w, where the E are independe
 The verifier's draw depends on the noise and p alone, so the text does not depend on the drafter.
 
 Both draws have an exact joint distribution. Let r = q/p, h(u) = Σ max(q, u·p), and F(u) the integral of 1/h² from 0 to u. If the drafter
-draws v, the verifier also draws v with probability 1/h(r(v)). They draw v and w ≠ v with probability q(v)·p(w)·max(0, F(r(v)) − F(r(w))).
+draws v, the verifier also draws v with probability 1/h(r(v)). The pair (v, w), w ≠ v, has probability q(v)·p(w)·max(0, F(r(v)) − F(r(w))).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TINY = torch.finfo(torch.float64).tiny
 
 
 def noise(uniforms: np.ndarray, size: int) -> np.ndarray:
-    """Exponentials [..., size], float64, above 0. Those of a position depend only on the position's uniform in `uniforms` [...]."""
+    """Exponentials [..., size], float64, above 0. The noise of a position depends only on its uniform in `uniforms` [...]."""
     rows = [np.random.Generator(np.random.PCG64(int(each * 2**53))) for each in uniforms.flat]
     drawn = np.array([row.standard_exponential(size) for row in rows])
     return np.maximum(drawn, _TINY).reshape(*uniforms.shape, size)
@@ -61,9 +61,9 @@ class Coupling:
     def uniforms(self, tokens: Tensor, exponentials: Tensor) -> Tensor:
         """Uniforms [...] that are below `acceptance` exactly where `tokens` [...], drawn from q with this noise, are also the draws from p.
 
-        If q draws v, x = E(v)/q(v) is exponential. The E of each other token exceeds the least value with which q still draws v; the
-        excess is an independent exponential. Each excess sets an upper bound on E(v) for p to draw v; the least bound times the sum
-        of the rates, y, is exponential too. The uniform is x/(x + y), or 0 where the acceptance probability is 1.
+        Let E be the noise. If q draws v, x = E(v)/q(v) is exponential, and each other token's E exceeds the least value at which q draws
+        v. Each excess is an independent exponential and sets a bound: p draws v if E(v) is below all bounds. The least bound times
+        the sum of the bounds' rates is y, also exponential. The uniform is x/(x + y), or 0 where the acceptance probability is 1.
         """
         own = at(exponentials, tokens).unsqueeze(-1)
         q, p = (at(each, tokens).unsqueeze(-1) for each in (self._q, self._p))

@@ -1,8 +1,8 @@
 """Compiled loops over a vocabulary: softmax, draws, sums, the largest values of float32 rows. They know no method.
 
 Importing this module compiles them, or reads them from the cache. `backend` is the only caller from Python; fused drafting calls
-`sample` and `spread` from compiled code, with addresses. Sums are taken in float64, in softmax first in BLOCK float32 lanes. The order of
-summation depends only on the row's length, so a row gets the same bits whatever is computed beside it (laws 2 and 3).
+`sample` and `spread` from compiled code, with addresses. Sums are in float64; softmax first makes BLOCK partial sums in float32 ("lanes").
+The order of summation depends only on the row's length, so a row gets the same bits whatever is computed beside it (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUND = _f4(12582912.0)
 _EXP = tuple(map(_f4, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665795e-2, 1.6666665e-1, 5.0000001e-1)))
 """Coefficients of (exp(x) - 1 - x) / x² around 0, from the highest (Cephes)."""
 _LEAST = _f4(-88.0)
-"""Lower bound of x: there, the exponent bits of the power of 2 are 0, so exp is 0. exp is 0 below about -87.7, where normal numbers end."""
+"""Smaller x are raised to this. Already below about -87.7 the exponent bits of the power of 2 are 0, so exp(x) is computed as 0."""
 _ZERO, _ONE = _f4(0), _f4(1)
 
 

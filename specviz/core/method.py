@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specviz.core.sampling import Number, SamplingParameters
 
 LOSSLESS = "speed"
-"""Speculative decoding, the method that others are compared with."""
+"""Name of speculative decoding, the method that other methods are compared with."""
 OWN = "Your own"
 """The group of methods that users write."""
 
@@ -36,7 +36,7 @@ class Method:
     - `ratio`: accept v with probability min(1, ratio); draw its replacement from the residual max(0, share·p - q). `share` may
       depend on the rejected token, and is 1 by default.
     - `matches`: the emitted token is always the verifier's own draw, and v is accepted if it equals this draw. If the models draw
-      independently, `ratio` is p(v) and the residual p without v. With `shares_noise`, both draw with the same noise (`core.gumbel`).
+      independently, `ratio` is p(v) and the residual is p without v. With `shares_noise`, both draw with the same noise (`core.gumbel`).
 
     Attributes:
         title: short, for tables and figures; by default the label up to its colon, or else the name.
@@ -44,7 +44,7 @@ class Method:
         group: the heading it is listed under.
         formula: as shown; by default the expression or the ratio, typeset.
         offered_range: the leniences that a slider offers, from the strictest to the most lenient; equal ends for a method without lenience.
-        lenience_range: the valid leniences; by default those offered.
+        lenience_range: the valid leniences; by default `offered_range`.
         source: where it is published, and which systems serve it.
         truncates: whether min-p truncates both models' distributions, at 1 − lenience.
         greedy_drafts: whether the drafter always proposes its most probable token.
@@ -106,16 +106,16 @@ class Method:
 
     @property
     def has_rule(self) -> bool:
-        """Whether it trusts the drafter by a rule. False for the baselines, for speculative decoding, and unless `is_compared`."""
+        """Whether it trusts the drafter by a rule. False for the baselines, for speculative decoding, and where `is_compared` is false."""
         return self.drafts and self.verifies and self.is_compared and self.name != LOSSLESS
 
     @property
     def is_compared(self) -> bool:
-        """Whether its q, p and coins are also those of other methods, so that the decisions of other methods can be computed from them."""
+        """Whether other methods would have the same q, p and coins, so that their decisions can be computed from a run of this method."""
         return not (self.matches or self.truncates or self.greedy_drafts)
 
     def sampling(self, asked: SamplingParameters, lenience: Number) -> SamplingParameters:
-        """The sampling parameters for both models if a request has `asked`. A method that truncates raises min-p to at least 1 − lenience."""
+        """Both models' sampling parameters, given those of the request. A method that truncates raises min-p to at least 1 − lenience."""
         return asked.with_min_p(1 - lenience) if self.truncates else asked
 
     @property

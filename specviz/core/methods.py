@@ -22,7 +22,7 @@ from specviz.core.method import OWN, Method
 from specviz.errors import RequestError, quoted
 
 OWN_RULE = "own_rule"
-"""The method whose rule is given with the request."""
+"""Name of the method whose rule is given with the request."""
 
 _ROWS: dict[str, tuple[Method, ...]] = {
     "Baselines": (
@@ -271,7 +271,7 @@ def get_method(name: str, rule: str = "") -> Method:
 
     Raises:
         RequestError: there is no such method, the rule is not text, or a rule is given for another method than `own_rule`.
-        RuleError: the expression is no rule.
+        RuleError: `rule` is no rule.
     """
     if not isinstance(name, str) or name not in METHODS:
         raise RequestError(f"There is no method {quoted(name)}; the methods are {', '.join(METHODS)}.")

@@ -19,7 +19,7 @@ from specviz.core.sampling import ACCEPT, DRAFT, GREEDY, RESAMPLE, SamplingParam
 from specviz.core.target import target_under
 
 NextLogits = Callable[[Sequence[int]], Tensor]
-"""A model: token ids so far -> logits [V] of the next one."""
+"""A model: token ids so far -> logits [V] of the next token."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Decision:
         token: the id that was emitted.
         accepted: whether the token was drafted and accepted; otherwise it was resampled, or drawn by the verifier alone.
         draft: the draft token that was rejected here, if any.
-        acceptance, coin: the draft token is accepted if coin < acceptance; None if none was examined. The coin of a method that
-            `matches` is computed from the verifier's own draw.
-        q, p, pi: the emitted token's probabilities; None where that model does not run.
+        acceptance, coin: the draft token is accepted if coin < acceptance; None if there is no draft token to examine. The coin of
+            a method that `matches` is computed from the verifier's own draw.
+        q, p, pi: the emitted token's probability under drafter, verifier and target; None for a model that does not run.
     """
 
     token: int

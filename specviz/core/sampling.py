@@ -1,7 +1,7 @@
 """From logits to tokens: distributions, seeded uniforms, inverse-CDF draws.
 
-Every draw in SpecViz is the inverse CDF at a uniform that depends only on the request's seed and the absolute position (laws 2 to 4).
-Knows no method, no model and no request.
+A draw depends only on its weights and a uniform, which depends only on the request's seed and the absolute position (laws 2 to 4).
+Draws with shared noise are in `gumbel`. Knows no method, no model and no request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_TOKENS = 2**31 - 1
 """No vocabulary has more tokens: this top-k keeps all."""
 
 DRAFT, ACCEPT, RESAMPLE = range(3)
-"""Columns of the table of uniforms: for the drafter's draw, the acceptance, and the draw from the residual."""
+"""Columns of the table of uniforms: for the drafter's draw, the acceptance, and the draw from the residual or from p."""
 
 
 class SamplingParameters(NamedTuple):
@@ -69,7 +69,7 @@ class Penalty(NamedTuple):
 
     Attributes:
         strength: > 0, 1 is off; [B, 1].
-        seen: ids in each row's prompt and text so far; padding repeats one of them, [B, n].
+        seen: ids in each row's prompt and text so far; padding repeats one of these ids, [B, n].
     """
 
     strength: Tensor
@@ -82,7 +82,7 @@ def column(setting: Number) -> Number:
 
 
 def tensor(setting: Number, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A setting as a tensor like `like`. Rounding settings only here gives one number for all rows the same bits as one per row."""
+    """A setting as a tensor with `like`'s device and dtype. Only this rounds settings: a number and a tensor of it give the same bits."""
     if isinstance(setting, Tensor):
         return setting.to(like.device, dtype or like.dtype)
     return _constant(setting, like.device, dtype or like.dtype)
@@ -105,7 +105,7 @@ def at(values: Tensor, tokens: Tensor) -> Tensor:
 
 
 def of_tokens(values: Tensor, tokens: Tensor | None) -> Tensor:
-    """The values [..., m] of `tokens` [..., m] in `values` [..., V]; all of them if `tokens` is None."""
+    """The values [..., m] of `tokens` [..., m] in `values` [..., V]; all values if `tokens` is None."""
     return values if tokens is None else values.gather(-1, tokens)
 
 
@@ -149,7 +149,7 @@ def penalise(logits: Tensor, penalty: Penalty | None, drafts: Tensor, before: in
 
     Args:
         logits: [B, n, V]; changed in place, except in half precision: then a float32 copy is returned, as in transformers.
-        penalty: None where no row has one.
+        penalty: None if no row has a penalty.
         drafts: each row's draft tokens, which follow the tokens of `penalty.seen`, [B, m].
         before: how many draft tokens precede each position: one number, or [B or 1, n].
     """
@@ -193,7 +193,7 @@ def _truncate(probabilities: Tensor, top_k: Number, top_p: Number) -> Tensor:
 
 
 def _kept(flat: Tensor, ids: Tensor, limit: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """Truncate distributions [n, V] (top-k `limit`, top-p `bound`), looking only at the most probable tokens `ids` [n, m], by falling id.
+    """Truncate distributions [n, V] (top-k `limit`, top-p `bound`), looking only at the most probable tokens, `ids` [n, m], descending.
 
     Returns the kept probabilities [n, V], not renormalised, and bool [n]: False where a token outside `ids` could have
     been kept or could have changed the result.

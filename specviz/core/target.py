@@ -41,10 +41,10 @@ class Verdict:
     """The decision about draft tokens, given their uniforms.
 
     Attributes:
-        acceptance: the acceptance probability of each, [B, K].
+        acceptance: the acceptance probability of each draft token, [B, K].
         accepted: number of tokens accepted before the first rejection, [B].
         last: index of the last examined token, [B].
-        resampled: replacement of the first rejected token, [B]; meaningless where none was rejected.
+        resampled: replacement of the first rejected token, [B]; meaningless where no token was rejected.
     """
 
     acceptance: Tensor
@@ -76,10 +76,10 @@ class Deferral(NamedTuple):
 class Target:
     """The distribution that a method decodes towards at some positions, with acceptance and residual. Built by `Target.of`.
 
-    A deferral rule emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards it: accept v with min(1, pi(v)/q(v)),
-    otherwise draw from the residual max(0, pi - q), normalised.
-    Methods with a `ratio` accept v with min(1, ratio) and draw from max(0, share·p - q); pi is the distribution that results. Values of
-    single tokens need no pass over the vocabulary, except pi where a ratio is not lossless.
+    A deferral rule emits pi(v) = q(v)·1[v trusted] + p(v)·deferred and decodes losslessly towards pi: accept v with probability
+    min(1, pi(v)/q(v)), otherwise draw from the residual max(0, pi - q), normalised. Methods with a `ratio` accept v with probability
+    min(1, ratio), otherwise draw from max(0, share·p - q); pi is the distribution that results. Values of single tokens need no pass
+    over the vocabulary, except pi of a ratio that is not lossless.
     """
 
     method: Method
@@ -234,7 +234,7 @@ class Target:
         resample_uniforms: Tensor,
         noise: Tensor | None = None,
     ) -> Verdict:
-        """Accept draft tokens up to the first whose uniform is not below its acceptance probability, and draw its replacement.
+        """Accept draft tokens up to the first whose uniform is not below its acceptance probability, and replace that token.
 
         The paper's algorithm 4, without a bonus token. A method that `matches` accepts draft tokens that equal the verifier's own draws.
 
@@ -258,7 +258,7 @@ class Target:
         return Verdict(acceptance, accepted, last, resampled)
 
     def drawn(self, uniform: Tensor, noise: Tensor | None) -> Tensor:
-        """The tokens [B, K] that the verifier draws from p: with `noise` [B, K, V] or, if that is None, with `uniform` [B, K]."""
+        """The tokens [B, K] that the verifier draws from p: with `noise` [B, K, V] or, without noise, with `uniform` [B, K]."""
         p = self.distributions.p
         return self.distributions.backend.draw(p, uniform) if noise is None else gumbel.draw(p, noise)
 

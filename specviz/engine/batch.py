@@ -46,7 +46,7 @@ class Batch:
         Args:
             pair: the pair whose models run.
             prefixes: the drafter's and the verifier's prefix cache, which are read and updated; None to use none.
-            apart: True for a short-lived batch beside another batch; it does not use the workspaces of the other.
+            apart: whether this is a short-lived batch beside another batch, whose workspaces it must not use.
         """
         self.pair = pair
         self._prefixes = prefixes
@@ -56,7 +56,7 @@ class Batch:
 
     @property
     def longest(self) -> int:
-        """Number of positions that the longest sequence may come to need."""
+        """Number of positions that the longest sequence may need."""
         return max((sequence.length_limit for sequence in self.sequences), default=0)
 
     @property
@@ -67,7 +67,7 @@ class Batch:
     # ---- memory --------------------------------------------------------------------------------------------
 
     def room_for(self, sequences: list[Sequence], reading: SequenceOf[Sequence] = ()) -> int:
-        """How many of `sequences`, from the first, fit into the GPU's memory beside the batch and the sequences in prefill.
+        """How many of `sequences`, counted from the first, fit into the GPU's memory beside the batch and the sequences in prefill.
 
         At least one if the batch and prefill are empty, since waiting would not help. All if the pair is not on a single GPU.
 
@@ -108,7 +108,7 @@ class Batch:
         return self.free_captures()
 
     def free_captures(self) -> bool:
-        """Free the pair's captured passes, and capture none until the batch is empty. Returns whether anything was freed."""
+        """Free the pair's captured passes, and capture no passes until the batch is empty. Returns whether anything was freed."""
         freed = [model.free_memory() for model in (self.pair.drafter_model, self.pair.verifier_model)]
         if any(freed):
             log.warning("memory ran out: forward passes are not captured for a while")
@@ -146,7 +146,7 @@ class Batch:
                 yield
 
     def passes(self, sequences: list[Sequence]) -> int:
-        """About how many passes `read` takes: cached prefixes save some, a common prefix may add one per model."""
+        """About how many passes `read` takes: cached prefixes save passes, a common prefix may add one pass per model."""
         longest = max(sequence.prompt_length for sequence in sequences)
         return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 
@@ -214,7 +214,7 @@ class Batch:
 
     @torch.inference_mode()
     def step(self, *, short: bool = False) -> list[Outcome]:
-        """Run one round for all sequences; finished and failed ones leave the batch. If `short`, K is 1 where it is left to the engine.
+        """Run one round for all sequences; finished and failed sequences leave the batch. If `short`, K is 1 where the engine chooses it.
 
         If memory runs out, the round is repeated as long as memory can be freed. If a forward pass fails, its error is raised and no
         sequence has changed, so the step can be tried again. If removing a sequence fails, its outcome has the error.

@@ -1,4 +1,4 @@
-"""The draft length K that the engine chooses where a request leaves it open ("auto"). K changes the speed of a text, never the text (law 2).
+"""The draft length K that the engine chooses for a request with "auto". K changes the speed of a text, never the text (law 2).
 
 A round takes K drafter passes and one verifier pass over K tokens per sequence. The chosen K maximises the tokens per second, estimated
 from the pair's pass times and one assumed acceptance rate.
@@ -19,7 +19,7 @@ ACCEPTANCE = 0.75
 def best_draft_length(times: PassTimes, sequences: int) -> int:
     """The K at which `sequences` concurrent sequences emit the most tokens per second.
 
-    At least 2 for a single sequence, which gains nothing from one draft token per round; pass times measured on a busy machine may say 1.
+    At least 2 for a single sequence, which gains nothing from one draft token per round, even if inexact pass times favour 1.
     """
 
     def speed(length: int) -> float:
@@ -30,5 +30,5 @@ def best_draft_length(times: PassTimes, sequences: int) -> int:
 
 
 def expected_tokens(acceptance: float, draft_length: int) -> float:
-    """Tokens that a round of draft length K emits at a constant acceptance rate: 1 + a + … + a^(K−1)."""
+    """Tokens that a round of draft length K emits at a constant acceptance rate a: 1 + a + … + a^(K−1)."""
     return sum(acceptance**step for step in range(draft_length))

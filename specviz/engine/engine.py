@@ -1,6 +1,6 @@
 """The generator for one caller: serves its requests as one batch and streams events as they happen.
 
-Knows requests, pairs and batches; knows no page and no file, and no other caller. Callers who share a pair ask an engine of
+Knows requests, pairs and batches; knows no page and no file, and no other caller. Callers who share a pair use the engine of
 `specviz.serving.shared_engine`, which streams the same events.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BaseEngine(ABC, Generic[E]):
-    """Base class of engines, for one caller or shared."""
+    """Base class of engines for one caller and of shared engines."""
 
     def __init__(self, pair: ModelPair, **options: Any) -> None:
         """`options` are passed to every `Sequence`."""
@@ -43,14 +43,14 @@ class BaseEngine(ABC, Generic[E]):
     ) -> Stream[E]:
         """Serve requests as one group; the stream yields events as they happen.
 
-        Closing the stream, dropping it, or setting `stop` ends all runs before the next round; with `stop`, as with
-        `Stream.abort`, their `Finished` events still come, with stop_reason "cancelled". Either way their slots are freed.
+        Closing or dropping the stream, or setting `stop`, ends all runs before the next round and frees their slots. After `stop`,
+        as after `Stream.abort`, the `Finished` events of these runs still come, with stop_reason "cancelled".
 
-        A shared engine yields `Waiting` when the queue position changes, and after each second without another event. Its deadline counts
-        from the first `next`; a run that reaches it ends with stop_reason "time".
+        A shared engine yields `Waiting` when the queue position changes, and after each second without another event. The deadline counts
+        from the first `next`; a run that reaches the deadline ends with stop_reason "time".
 
         Args:
-            requests: the requests to serve together; an event has the index of its request.
+            requests: the requests to serve together. The `index` of an event is that of its request.
             stop: when set, ends all runs.
             visitor: any name for the caller; shared engines give each visitor an equal share.
 

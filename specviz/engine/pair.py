@@ -23,7 +23,7 @@ class Pair(ModelPair):
         """Generate text for one prompt, or for several as one batch.
 
         Args:
-            prompt: a string, or a list of chat messages (dicts), for one run; a list of such prompts for a list of
+            prompt: a string or a list of chat messages (dicts) gives one run; a list of such prompts gives a list of
                 runs in the same order.
             options: the fields of a `Request`: method, lenience, seed, max_new_tokens, …
 

@@ -1,7 +1,7 @@
 """One round of a batch: plan, draft, verify, accept and resample on the device; then read the decisions on the host.
 
 The paper's algorithm 4 for many sequences at once. The verifier reads each sequence's last token and first K − 1 draft tokens, which
-gives p at all K positions. It does not read the K-th draft token, so there is no p for a bonus token: the K-th is examined like the others.
+gives p at all K positions. It does not read the K-th draft token, so there is no p for a bonus token.
 The host queues work and waits for the device once, at the end. Knows the two models' runners; changes no sequence and ends no run.
 """
 
@@ -56,7 +56,7 @@ def run_round(
     """Draft up to K tokens per sequence, verify all of them in one pass, accept or resample, and read the decisions back.
 
     A sequence may use one model alone: without a verifier every draft token is accepted, without a drafter one token is drawn from p.
-    `automatic` is the K of sequences that leave it to the engine.
+    Returns an outcome for each sequence, and the round's duration. `automatic` is K for sequences that let the engine choose.
     """
     watch = _Stopwatch(verifier.device)
     plan = plan_round(drafter, verifier, automatic)
@@ -115,7 +115,7 @@ class Plan:
 
 
 def plan_round(drafter: Runner, verifier: Runner, automatic: int) -> Plan:
-    """Plan the next round of all sequences that have slots. `automatic` is the K of sequences that leave it to the engine."""
+    """Plan the next round of all sequences that have slots. `automatic` is K for sequences that let the engine choose."""
     sequences: list[Sequence] = list(dict.fromkeys([*verifier.owners, *drafter.owners]))
     lengths, found = _draft_lengths(sequences, automatic), None
     drafting: list[Sequence] = drafter.owners
@@ -164,7 +164,7 @@ class Drafted:
 
 
 def draft(plan: Plan, drafter: Runner, target: torch.device, backend: Backend) -> Drafted:
-    """Draw each sequence's draft tokens: K, or fewer if one of low confidence ends the draft. Results are moved to the device `target`."""
+    """Draw each sequence's draft tokens: K, or fewer if a low-confidence token ends the draft. Results are moved to the device `target`."""
     sequences, device = list(plan.drafter_slots), drafter.device
     lengths = [plan.lengths[each] for each in sequences]
     tokens = np.zeros((len(sequences), 1 + max(lengths)), np.int64)

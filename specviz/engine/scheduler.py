@@ -43,13 +43,13 @@ class SequenceGroup(Generic[S]):
         return self.arrival + self.seconds
 
     def abort(self, index: int | None = None) -> None:
-        """Make a sequence, or all, leave before the next step."""
+        """Make one sequence, or all sequences, leave before the next step."""
         self._aborted.update(self.sequences if index is None else [self.sequences[index]])
 
     def reason_to_end(self, sequence: S, now: float) -> str:
         """The stop reason of a sequence that must leave now; "" if it may go on.
 
-        Past the deadline it is "time" if any sequence of the group was admitted; `Scheduler.unserved` returns the groups without any.
+        Past the deadline it is "time" if any sequence of the group was admitted; otherwise `Scheduler.unserved` has the group.
         """
         if self.stopped() or sequence in self._aborted:
             return "cancelled"
@@ -85,7 +85,7 @@ class Scheduler(Generic[S]):
     # ---- arriving --------------------------------------------------------------------------------------------
 
     def submit(self, group: SequenceGroup[S], now: float = 0.0, seconds: float = math.inf) -> None:
-        """Queue a group, whose deadline is `seconds` after `now`. An empty group is ignored. If no sequence waits, any size is accepted.
+        """Queue a group, whose deadline is `seconds` after `now`. An empty group is ignored. If no sequence waits, any group is accepted.
 
         Raises:
             BusyError: the queue is full; nothing was queued.
@@ -136,9 +136,9 @@ class Scheduler(Generic[S]):
     # ---- being served ----------------------------------------------------------------------------------------
 
     def admit(self, room_for: Callable[[list[S]], int]) -> list[S]:
-        """Give slots to sequences of one group, and return them for prefill; none while no slot is free.
+        """Give slots to waiting sequences of one group, and return these sequences for prefill; [] if none can be admitted now.
 
-        No visitor gets more than an equal share of all slots while others are served or wait.
+        No visitor gets more than an equal share of all slots while other visitors are served or wait.
 
         Args:
             room_for: returns how many of a list of sequences, from the first, fit into memory.

@@ -33,12 +33,12 @@ class Sequence:
 
     Attributes:
         index: index of the request among those of its call.
-        ids: prompt and emitted tokens. Neither model has read the last one yet: it is the first input of the next round, so
+        ids: prompt and emitted tokens. Neither model has read the last token yet: it is the first input of the next round, so
             that an accepted draft needs no bonus token and a rejection no extra pass.
         length_limit: the most tokens it may have, prompt included.
         coins: uniforms of all its positions, float64 [positions, 3].
         banned: ids that are never drafted nor emitted.
-        sampling, draft_sampling, lenience: settings clamped to what float32 can compute; `draft_sampling` makes q.
+        sampling, draft_sampling, lenience: settings clamped to what float32 can compute; q is computed with `draft_sampling`.
         repetition_penalty: the request's, or the default of the pair.
         records: whether rounds and tokens are recorded in `run`; if False, only the token ids are kept.
     """
@@ -56,8 +56,8 @@ class Sequence:
         """Encode the prompt.
 
         Raises:
-            RequestError: the prompt does not fit the pair's vocabulary or context, `check_tokens` refuses it, prompt lookup would write
-                alone, or the forbidden tokens, the continuation or the pair's repetition penalty are invalid.
+            RequestError: the prompt does not fit the pair's vocabulary or context, `check_tokens` refuses it, the method would use
+                prompt lookup without a verifier, or the forbidden tokens, the continuation or the repetition penalty are invalid.
         """
         prompt_ids = encode_prompt(pair.tokenizer, request)
         if check_tokens:
@@ -152,12 +152,12 @@ class Sequence:
         self.run.stop_reason = self._ending(self.ids[-1], len(self.ids))
 
     def text_of(self, token: int, position: int) -> str:
-        """Push the next token to the detokenizer. Returns the text that it completes, and at the run's last token all unfinished text."""
+        """Push the next token to the detokenizer. Returns the text that it completes; the run's last token also yields unfinished text."""
         text = self.detokenizer.push(token)
         return text + self.detokenizer.finish() if self._ending(token, position + 1) else text
 
     def cut(self, reason: str) -> None:
-        """Stop the run early, for a reason; unfinished text becomes the run's `tail`."""
+        """Stop the run early, with this stop reason; unfinished text becomes the run's `tail`."""
         self.run.stop_reason = reason
         self.run.tail = self.detokenizer.finish()
 

@@ -38,9 +38,9 @@ except ImportError as error:
     ) from error
 
 SOURCE = "lm-eval:"
-"""Prefix of a task's name where a sweep takes its items from that task."""
+"""Prefix in a sweep's `prompts`: the items come from the harness's task whose name follows."""
 _FEWSHOT_SEED = 1234
-"""The harness's default seed, so that the same examples are chosen."""
+"""The harness's default seed, so that prompts have the same examples as in the harness."""
 _TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Names that tasks use for the maximum number of new tokens. If a task gives several, the first in this order counts."""
 _SAMPLING = (*SamplingParameters._fields, "repetition_penalty")
@@ -67,7 +67,7 @@ class HarnessModel(TemplateLM):
         """Use a loaded pair, or load the registry's pair with that key.
 
         Args:
-            stop: ends a call within a round.
+            stop: if set, a running call ends within a round.
             settings: as in `Request`, for tasks that do not set them; by default temperature 0 and 256 new tokens. For
                 likelihoods, temperature 0 is replaced by 1. Request n of a call, counted from 0, has seed + n.
 
@@ -134,7 +134,7 @@ class HarnessModel(TemplateLM):
         A context that leaves too little space for the answer is truncated on the left.
 
         Raises:
-            RequestError: a task asks for something that is not supported, such as beams, or its new tokens fill the context length.
+            RequestError: a task asks for something unsupported, such as beams, or its new tokens leave no space for a context.
             StoppedError: `stop` was set.
         """
         asked: list[Request] = []
@@ -191,7 +191,7 @@ class HarnessModel(TemplateLM):
         """Sum of log pi over a continuation (−inf if a token has probability 0), and whether every token is pi's argmax.
 
         Raises:
-            RequestError: the continuation is longer than the models' context length, or either text has ids that the pair lacks.
+            RequestError: the continuation is longer than the models' context length, or one of the arguments has ids that the pair lacks.
         """
         self._check_stop()
         if len(continuation) > self.pair.context_length:
@@ -248,7 +248,7 @@ def stop_texts(wanted: Mapping[str, Any]) -> list[str]:
 
 
 def cut_at_stop(text: str, until: Sequence[str]) -> str:
-    """The part of a text before the first of the stop texts that occurs in it; all of it if none does."""
+    """The text before the earliest occurrence of a stop text; the whole text if it contains no stop text."""
     for stop in until:
         text = text.split(stop)[0]
     return text
@@ -266,12 +266,12 @@ def load_tasks(
 
     Args:
         names: names of tasks, groups or tags, from the harness or from the folder `include_path`.
-        num_fewshot: number of examples in each prompt, except for tasks whose own number is 0; None takes each task's own.
+        num_fewshot: number of examples in each prompt, except for tasks whose own number is 0; None takes each task's own number.
         generation: generation arguments that override the tasks' own.
         runs_code: whether tasks may run model-written code on this machine.
 
     Raises:
-        RequestError: there is no such task or folder, or a task is multimodal, or would run code without consent.
+        RequestError: there is no such task or folder, or a task is multimodal, or would run code although `runs_code` is False.
         SpecvizError: a task's data set or a package that it needs is missing.
     """
     if include_path is not None and not Path(include_path).is_dir():
@@ -334,7 +334,7 @@ class TaskItems(Items):
         """Load a task and build its prompts, through the pair's chat template if it has one.
 
         Args:
-            name: "lm-eval:" and the name of a task, one of the harness or of the folder `include_path`.
+            name: "lm-eval:TASK", with the name of a task in the harness or in the folder `include_path`.
             limit: maximum number of documents; 0 takes all.
 
         Raises:
@@ -359,7 +359,7 @@ class TaskItems(Items):
         )
         self._instances: list[Instance] = self._task.instances
         super().__init__(name, tuple(self._item(task, pair, instance) for instance in self._instances))
-        self.score(0, "")  # before a text is written
+        self.score(0, "")  # raises its errors before any text is written
 
     def score(self, index: int, text: str) -> float:
         """The score of an answer to item `index`, from 0 to 1: the task's first metric, after its first filter.

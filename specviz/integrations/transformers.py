@@ -1,6 +1,6 @@
 """`generate(custom_generate=cascade_generate)`: speculative cascades inside transformers' `generate`.
 
-The arguments of `generate` become requests, and decided tokens become its sequences. No tokenizer or text is involved.
+The arguments of `generate` become requests, and decided tokens become the sequences that it returns. No tokenizer or text is involved.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def cascade_generate(
         lenience: within the method's range; None takes the method's default.
         draft_length: 1 to 16, or "auto"; never changes the text.
         seed: sequence n has the uniforms of seed + n; None draws a seed from torch's generator if do_sample is set.
-        streamer: receives the tokens [B] of a position once all sequences have theirs; `end` is called last.
+        streamer: receives the tokens [B] of a position once every sequence has its token there; `end` is called last.
 
     Returns:
         Prompts and new tokens, int64 [B, n + new], padded with pad_token_id after a sequence's end; or, with
@@ -174,7 +174,7 @@ def _columns(
     """Append tokens to `sequences` [B, n], column by column, until the criteria have ended all of them.
 
     Sequences advance independently; criteria and streamers see them in lockstep. As in transformers, an ended sequence is
-    padded with `padding`; if that is None, it continues as long as others do.
+    padded with `padding`. If `padding` is None, it continues until all sequences have ended.
     """
     batch = range(len(sequences))
     pending: list[deque[int]] = [deque() for _ in batch]
@@ -246,7 +246,7 @@ def _prompts(input_ids: Tensor, mask: Tensor | None) -> list[list[int]]:
 def _settings(
     processors: LogitsProcessorList, samples: bool, padding: list[int], size: int
 ) -> dict[str, Any]:
-    """The settings of a request that do the same as `processors`.
+    """The request settings that are equivalent to `processors`. Raises RequestError if a processor has no equivalent.
 
     `samples` is do_sample, `padding` has each prompt's number of padding tokens, and `size` is the vocabulary size.
     """

@@ -33,7 +33,7 @@ Words = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Step:
-    """One step: the kind of its picture, the picture, and its text by language; `minutes` is the time planned for it."""
+    """One step: the kind of its picture, the picture, and its text by language; `minutes` is the time planned for the step."""
 
     kind: str
     minutes: float
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson: its folder, its text by language, English first if there is English, and the words of all languages."""
+    """A lesson: its folder, its text by language (English first, if present), and the words of all languages."""
 
     folder: Path
     texts: Mapping[str, LessonText]

@@ -33,14 +33,14 @@ VISIBLE = 0.01
 JUDGED = ("cascade_chow", "cascade_diff", "cascade_tokenV1", "cascade_tokenV2", "cascade_tokenV3")
 """Methods whose rule needs only the draft token and both models' top tokens, which every inspected run records."""
 CASES = ("confident and wrong", "confident and right", "both unsure", "they agree", "verifier sure")
-"""The example distributions over six words, by their names in `app/static/playground/cases.js`."""
+"""Names of the example distributions over six words, as in `app/static/playground/cases.js`."""
 COMPUTED = (
     *("lenience", "acceptance_rate", "rejection_rate", "distance", "drafter_distance", "models_distance"),
     *("max_q", "max_p", "gap", "chow_turns", "opt_turns", "score", "threshold", "trusted"),
     *("drafter_word", "verifier_word", "q_of_verifier_word", "p_of_verifier_word", "pi_of_drafter_word"),
     "changed",
 )
-"""The values that the browser computes for a case, by their names in `app/static/lesson/figures.js`."""
+"""Names of the values that the browser computes for a case, as in `app/static/lesson/figures.js`."""
 
 Values = dict[str, tuple[str, Any]]
 """By name: the format in which the browser writes a value, and the value."""
@@ -94,7 +94,7 @@ def draw(kind: str, fields: Mapping[str, Any], folder: Path) -> Picture:
 
     Raises:
         LessonError: the kind is unknown, or a field is missing, unknown or invalid.
-        TraceError: its run cannot be read.
+        TraceError: a recorded run cannot be read.
     """
     _one_of("a kind of picture", kind, KINDS)
     known = dict(inspect.signature(KINDS[kind], eval_str=True).parameters)
@@ -178,7 +178,7 @@ def _picture(
 
 
 def text_before(run: Run, tokens: int) -> dict[str, Any]:
-    """The prompt, the end of the text of the first `tokens` tokens, and whether the text was cut."""
+    """The prompt, the text of the run's first `tokens` tokens, and whether the beginning of that text was cut off (see `CONTEXT`)."""
     text = "".join(token.text for token in run.tokens[:tokens])
     start, left = len(text), CONTEXT
     while start and (left := left - (LINE if text[start - 1] == "\n" else 1)) >= 0:
@@ -204,7 +204,7 @@ def _text(run: Run | None = None) -> Picture:
 
 
 def _race(folder: Path, runs: dict) -> Picture:
-    """One to three runs on one clock. `runs` maps names that the step's text can use to the names of the runs."""
+    """One to three runs on one clock. Each key of `runs` is a name for use in the step's text, each value a run's name."""
     raced = {str(name): _load(folder, str(run)) for name, run in runs.items()}
     if not 1 <= len(raced) <= 3:
         raise LessonError("“runs” must name one to three runs.")
@@ -257,7 +257,7 @@ def _coin(run: Run, token: int) -> Picture:
 
 
 def _losslessness(run: Run, token: int) -> Picture:
-    """What lossless decoding accepts and replaces at one position, for tokens that are top tokens of both models."""
+    """What lossless decoding accepts and replaces at one position. Shows only tokens that are top tokens of both models."""
     if run.method != LOSSLESS or run.lenience != 0:
         raise LessonError("“run” must be lossless: speed at lenience 0.")
     _, top_q, top_p = _examined_token(run, token)
@@ -354,7 +354,7 @@ def _lenience(folder: Path, runs: list) -> Picture:
 
 
 def _tradeoff(methods: list, method: str, temperature: float, sweep: str = SHELF.name) -> Picture:
-    """Curves of a recorded sweep. Marks the setting of `method` that rejects least without being significantly below the verifier."""
+    """Curves of a recorded sweep. Of the settings of `method` not significantly below the verifier, marks the one that rejects least."""
     for name in (method, *methods):
         _one_of("a method", name, METHODS)
     _one_of("among the methods", method, methods)

@@ -20,7 +20,7 @@ class PairStatus:
         size_gb: size of its weights in 10⁹ bytes, in the dtype that "auto" would choose.
         cached: whether the weights are on this machine's disk.
         usable: whether they are cached or can be downloaded, and fit into the memory that is free.
-        note: a few words about what is missing or will be downloaded; empty if nothing is.
+        note: a few words about what is missing or will be downloaded; empty for a usable, cached pair.
     """
 
     spec: PairSpec
@@ -38,7 +38,7 @@ class PairStatus:
 def describe_pairs(
     pairs: Iterable[PairSpec] | None = None, held: Iterable[PairSpec] = ()
 ) -> list[PairStatus]:
-    """The status of `pairs`, in their order; by default of all in the registry. Tests at most once whether the hub answers.
+    """The status of `pairs`, in their order; by default of all pairs in the registry. Tests at most once whether the hub answers.
 
     `held` are the pairs that are loaded now. Their memory counts as free, because they can be unloaded.
     """

@@ -1,7 +1,7 @@
 """A checkpoint: a model's tensors as published, under transformers' names. Quantised tensors consist of GGUF's blocks.
 
 It is read from safetensors or a GGUF file. In safetensors, a quantised tensor is uint8 [outputs, bytes of a row], and the file's metadata
-has its format under `quantised`.
+gives its format under the key `quantised`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Checkpoint:
 
     @staticmethod
     def of(model: Any, kind: str) -> Checkpoint:
-        """The weights of a transformers model. Matrices with rows of whole blocks are rounded to nearest in `kind`: Q4_1 or Q8_0."""
+        """The weights of a transformers model. Matrices whose rows are whole blocks are rounded to `kind`, Q4_1 or Q8_0."""
         from gguf import GGMLQuantizationType
         from gguf.quants import quantize
 

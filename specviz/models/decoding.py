@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 _ANCHOR = "a"
-"""A token put first: a decoder that strips the leading space of a text then leaves the spaces of the other tokens."""
+"""A token put before all others: a decoder that strips a text's leading space then leaves the other tokens' spaces."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f+][0-9A-Fa-f]>")  # a sign too: Rust's parser accepts it
 _CONTINUATIONS = "Ģ", "¿"
 """The bytes 0x80 and 0xBF as byte-level tokens. Every incomplete character can continue with at least one of these bytes."""
@@ -64,7 +64,7 @@ class TokenLabels:
         return self._cleans(text) if self._cleans else text
 
     def settled(self, strings: Sequence[str]) -> tuple[str, int]:
-        """The text of at least one token, and the number of its characters that no later token can change; ("", 0) if it is unknown."""
+        """The text of one or more tokens, and how many of its characters no later token can change; ("", 0) if that is unknown."""
         if self._kinds is None or ("ByteFallback" in self._kinds and _BYTE.fullmatch(strings[-1])):
             return "", 0
         text = self._decode(strings)
@@ -83,7 +83,7 @@ class Detokenizer:
     """
 
     def __init__(self, labels: TokenLabels) -> None:
-        """Begin a text. It does not depend on the prompt before it. Many detokenizers can share `labels`."""
+        """Begin a text, which does not depend on the prompt before it. Many detokenizers can share `labels`."""
         self._labels = labels
         self._strings = list[str]()
         self._told = 0  # characters of their text that were returned

@@ -130,7 +130,7 @@ def fused_model(
 
     Args:
         load: loads the same model with transformers.
-        vocabulary: the small vocabulary of a drafter that has one. ValueError if it does not match the config.
+        vocabulary: the drafter's small vocabulary, if it has one. A vocabulary that does not match the config raises ValueError.
         fast: whether activations take one byte, as in llama.cpp; otherwise they are exact.
     """
     from specviz.runtime.cpu.fused import functions
@@ -180,7 +180,7 @@ class _Tensors:
         self._checkpoint, self._config = checkpoint, checkpoint.config
 
     def _find(self, name: str, *shape: int) -> tuple[torch.Tensor, str]:
-        """The tensor `name`, which must have this shape as floats, and its format."""
+        """The tensor `name` and its format. Dequantised, the tensor must have the shape `shape`."""
         tensor, kind = self._checkpoint.tensors.get(name), self._checkpoint.formats.get(name, "")
         is_quantised = kind in QUANTISED and len(shape) == 2
         if is_quantised:
@@ -198,7 +198,7 @@ class _Tensors:
         return self._find(name, size)[0].float().numpy()[order]
 
     def matrix(self, inputs: int, outputs: Mapping[str, int], order: np.ndarray | None = None) -> Any:
-        """A matrix of one or more tensors, by `outputs`: from a tensor's name to its number of outputs. `order` reorders the outputs."""
+        """One or more tensors, concatenated. `outputs` maps a tensor's name to its number of outputs; `order` reorders all outputs."""
         from specviz.runtime.cpu.fused.decoder import Weights
         from specviz.runtime.cpu.fused.products import Format
 

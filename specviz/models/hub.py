@@ -23,7 +23,7 @@ _WEIGHTS = {
     "pytorch_model.bin": "pytorch_model.bin",
     "pytorch_model.bin.index.json": "pytorch_model-*.bin",
 }
-"""Files that show in which format a repository has weights, in transformers' order of preference, with the pattern of the weight files."""
+"""Patterns of the weight files, by the file that shows in which format a repository has weights; in transformers' order of preference."""
 SMALL_VOCABULARY = "vocabulary.safetensors"
 """File beside a drafter's weights, if the drafter has only some of its verifier's tokens."""
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "tokenizer.model")
@@ -33,7 +33,7 @@ _TIMEOUT = 4.0  # seconds after which the hub counts as unreachable
 
 
 def reachable() -> bool:
-    """Whether the model hub answers at all, within seconds.
+    """Whether the model hub answers within seconds. False if HF_HUB_OFFLINE is set.
 
     Call this first, because transformers retries an unreachable hub for most of a minute. The request has its own thread,
     because looking up a host name may take longer than the request's timeout.

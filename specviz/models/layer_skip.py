@@ -52,7 +52,7 @@ def skip_layers(verifier: PreTrainedModel, layers: Iterable[int]) -> PreTrainedM
 
 
 def _graft(shell: torch.nn.Module, source: torch.nn.Module, without: torch.nn.Module | None = None) -> None:
-    """Replace the leaf modules of `shell` by the modules of the same name in `source`, except `without` and what is below it."""
+    """Replace the leaf modules of `shell` by the modules of the same name in `source`, except `without` and its submodules."""
     for name, child in source.named_children():
         if child is without:
             continue

@@ -121,7 +121,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _may_ask_hub(spec: PairSpec) -> bool:
-    """Whether a pair needs the hub and the hub answers. Raises PairError if the hub is down or refuses files that are not cached."""
+    """Whether a pair needs the hub and the hub answers. Raises PairError if files are not cached and the hub is down or refuses."""
     if not spec.repositories:
         return False
     online = hub.reachable()

@@ -28,7 +28,7 @@ def load_module(
 
     Args:
         name: the model's name in error messages.
-        prepack: whether to `tune` it.
+        prepack: whether to `tune` the model.
         gguf: the GGUF file with the weights, if the folder has only the config.
 
     Raises:

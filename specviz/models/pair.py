@@ -50,7 +50,7 @@ class ModelPair:
 
     @cached_property
     def backend(self) -> Backend:
-        """The backend of operations over the vocabulary, chosen at first use by the models' device and dtypes."""
+        """The backend of operations over the vocabulary, chosen by the models' device and dtypes at first use."""
         from specviz.core.backend import backend_for  # brings torch
 
         return backend_for(self.device, self.drafter_model.dtype, self.verifier_model.dtype)
@@ -89,7 +89,7 @@ class ModelPair:
 
     @property
     def repetition_penalty(self) -> float:
-        """The default for requests, from the verifier's generation config; 1 is off."""
+        """The repetition penalty of requests that set none, from the verifier's generation config; 1 is off."""
         return float(getattr(self.verifier_model.generation_config, "repetition_penalty", None) or 1.0)
 
     def runners(self, *, apart: bool = False) -> tuple[Runner, Runner]:
@@ -236,7 +236,7 @@ def _class_and_size(model: PreTrainedModel) -> str:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Number of positions that a model with this config can read; with LongRoPE, at most its `exact_length`.
+    """Number of positions that a model with this config can read; with LongRoPE, at most `exact_length`.
 
     Raises:
         PairError: the config does not say; the message calls the model `name`.

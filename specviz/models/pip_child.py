@@ -1,4 +1,4 @@
-"""A script that runs pip in a child process and ends if its parent ends, even if killed. The parent holds the script's stdin open."""
+"""A script that runs pip. It ends when its parent process ends or is killed, which closes the script's stdin."""
 
 import os
 import runpy

@@ -59,7 +59,7 @@ def choose_placement(spec: PairSpec, device: str, dtype: str) -> Placement:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; "auto" is CUDA if there is a GPU, else the CPU.
+    """The device called `name`; "auto" is CUDA if there is a GPU, else the CPU.
 
     Raises:
         PairError: the device is not available here.

@@ -35,10 +35,10 @@ _PROVEN = {
 }
 """Model types that need no probe: those of the registry, and their closest relatives."""
 _PROBED = 12
-"""Tokens of each sequence in the probe. The length of a sliding window is added if it is at most `_SHORT_WINDOW`, to reach beyond it."""
+"""Tokens of each sequence in the probe. A sliding window of at most `_SHORT_WINDOW` is added, so that the probe reaches beyond it."""
 _SHORT_WINDOW = 64
 _EXACT, _ROUNDED = 0.01, 0.2
-"""Allowed difference of logits, in standard deviations: `_EXACT` for the largest in float32 or float64, else `_ROUNDED` for the median."""
+"""Allowed difference of logits, in standard deviations: `_EXACT` for all tokens in float32 and float64, else `_ROUNDED` for the median."""
 
 _verdicts: WeakKeyDictionary[Any, dict[str | None, str]] = WeakKeyDictionary()
 """By model and name of its attention: why the model is not served; "" if it is served."""
@@ -123,7 +123,7 @@ def _raise_if(reason: str, config: Any) -> None:
 
 
 def _config_has(config: Any) -> str:
-    """Why the runner does not serve a config, as the predicate of a sentence about such models; "" if it does."""
+    """Why the runner does not serve a config, as the predicate of a sentence about such models; "" if it serves the config."""
     if getattr(config, "is_encoder_decoder", False):
         return "have an encoder"
     text = config.get_text_config(decoder=True)
@@ -153,7 +153,7 @@ def _class_has(kind: type, config: Any) -> str:
 
 
 def _probe(model: TorchModel) -> str:
-    """Compare logits computed over the runner's cache with those of a pass without a cache. Returns why it is refused, as `_config_has`."""
+    """Compare logits computed over the runner's cache with those of a pass without a cache. Returns a reason as `_config_has` does."""
     module: Any = model.module()
     try:
         differences = _differences(module, model.runner(model.output_size, apart=True))

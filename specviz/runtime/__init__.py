@@ -1,1 +1,1 @@
-"""Executing a model's forward passes: the model runner, its KV cache, and what makes both fast on a device."""
+"""A model's forward passes: runners, KV caches, and fast implementations for CPU and CUDA."""

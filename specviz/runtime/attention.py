@@ -24,13 +24,13 @@ GROUPED_ATTENTION = "specviz_grouped"
 _LEAST = 4
 """Fewest query rows of a call: with fewer, the CPU kernel sums in another order."""
 _WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Backends without cuDNN, which plans for tens of milliseconds at each new number of rows or keys; here both change often."""
+"""All backends except cuDNN, which plans for tens of milliseconds at each new number of rows or keys. Both numbers change often."""
 
 
 def group(model: PreTrainedModel) -> None:
-    """Switch a model on one device from transformers' SDPA attention to `grouped_attention`. Other models are unchanged.
+    """Switch a model from transformers' SDPA attention to `grouped_attention`.
 
-    Models with softcapped scores (Gemma 2) are unchanged too: torch's kernel has no softcap.
+    Unchanged: models on several devices, with another attention, or with softcapped scores (Gemma 2), which torch's kernel lacks.
     """
     on_one_device = len({parameter.device for parameter in model.parameters()}) == 1
     softcapped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
@@ -49,7 +49,7 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [B, H, n, D], key and value [B, G, T, D] -> [B, n, H, D].
 
-    A mask from `grouped_mask` is added to the scores; with any other mask, or none, this is transformers' own function.
+    A mask from `grouped_mask` is added to the scores. With any other mask, or None, transformers' SDPA function is called instead.
     """
     with sdpa_kernel(_WITHOUT_CUDNN) if query.is_cuda else nullcontext():
         if attention_mask is None or not attention_mask.is_floating_point():
@@ -66,8 +66,8 @@ def grouped_attention(
 
 
 def mask_band(length: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The values [2 · length] that a causal mask adds to scores: for keys length - 1, …, 0 positions before the query, then for
-    keys after the query. 0 for visible keys (within the `window`, if there is one), −inf for the others.
+    """The values [2 · length] that a causal mask adds to a query's scores: first for the keys length - 1, …, 0 positions before the
+    query, then for the keys after it. Visible keys (within the `window`, unless it is None) get 0, the others −inf.
     """
     bias = torch.full((2 * length,), -torch.inf, dtype=dtype, device=device)
     bias[max(0, length - (window or length)) : length] = 0.0

@@ -40,8 +40,8 @@ class KVCache(Cache):
         """No buffers yet.
 
         Args:
-            on_move: called before buffers are replaced or freed; given if captured passes read them. Buffers then grow in large
-                steps, and slots to powers of two.
+            on_move: called before buffers are replaced or freed; needed if captured passes read the buffers. If given, buffers grow
+                in large steps, and slots to powers of two.
         """
         super().__init__(layers=[])
         self._on_move = on_move
@@ -58,7 +58,7 @@ class KVCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write a layer's [B, H, n, D] states where `write_to` said; return all visible ones."""
+        """Write a layer's keys and values [B, H, n, D] where `write_to` said; return those of all visible positions."""
         index = self._index.to(key_states.device)[:, None, :, None]
         buffers, visible = self.layer(layer_idx, key_states, value_states), list[Tensor]()
         for buffer, states in zip(buffers, (key_states, value_states), strict=True):
@@ -70,7 +70,7 @@ class KVCache(Cache):
         return visible[0], visible[1]
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Visible length and offset; transformers asks, but the model runner makes the masks."""
+        """Visible length and offset. transformers calls this, although the model runner makes the masks."""
         return self._visible, 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -106,7 +106,7 @@ class KVCache(Cache):
                     buffer[slot] = 0
 
     def reserve(self, slots: int, length: int, fresh: bool = False) -> None:
-        """Make the buffers hold `slots` slots of `length` positions; `fresh` if the old contents are not needed."""
+        """Make the buffers hold `slots` slots of `length` positions; `fresh`: the old contents are not needed."""
         slots, length = self._capacity(slots, length, fresh)
         if slots < self.slots or length < self.length:
             self.free()
@@ -123,7 +123,7 @@ class KVCache(Cache):
         return slots * (length + 1) - self.slots * (self.length + 1)
 
     def _capacity(self, slots: int, length: int, fresh: bool) -> tuple[int, int]:
-        """Slots and length that buffers get. They shrink only if `fresh`, and if grown buffers would be over twice as large as needed."""
+        """New number of slots and length. They shrink only if `fresh` and would otherwise be over twice as large as needed."""
         grain = GRAIN
         if self._on_move is not None:
             slots, grain = power(slots), _CAPTURED_GRAIN
@@ -156,7 +156,7 @@ class KVCache(Cache):
                 buffer[slot, :, :length] = own[:, :length]
 
     def copy(self, other: KVCache, slots: slice) -> None:
-        """Copy `slots` of another cache, whose `length` is at most that of this cache, to the last slots in use."""
+        """Copy `slots` of another cache, whose `length` is not above this cache's, to the last slots in use of this cache."""
         target, length = slice(self.used + slots.start - slots.stop, self.used), other.length
         for number, sources in other.buffers.items():
             for buffer, source in zip(self.layer(number, *sources), sources, strict=True):

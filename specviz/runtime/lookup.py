@@ -1,8 +1,8 @@
 """Prompt lookup: a drafter without a model. It proposes the token that followed an earlier occurrence of the latest tokens.
 
-Like vLLM's `ngram` and transformers' `prompt_lookup_num_tokens`, it uses the longest match, and the earliest of equally long ones. Those
-copy all K tokens from the first token's match; here each draft token is looked up anew, in the prompt, the text and the draft before it.
-So a proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
+Like vLLM's `ngram` and transformers' `prompt_lookup_num_tokens`, it uses the longest match, and the earliest of equally long matches.
+These two copy all K tokens from the first token's match. Here each draft token is looked up anew, in all tokens before it: prompt, text
+and draft. So a proposal is a function of the tokens before it, and neither draft length nor batch can change a text (laws 2 and 3).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specviz.errors import PairError
 from specviz.runtime.runner import Drafting, Model, PassInputs, Runner
 
 LONGEST = 3
-"""Length of the longest match; the shortest is 1. By default transformers matches 2 or 1, and vLLM exactly 5."""
+"""Maximum length of a match; the minimum is 1. By default transformers matches 2 or 1, and vLLM exactly 5."""
 
 
 def follower(ids: list[int]) -> int | None:
@@ -70,7 +70,7 @@ class LookupRunner(Runner):
         """Nothing is read."""
 
     def _new_cache(self) -> Any:
-        """Slots that hold nothing."""
+        """A cache whose slots hold nothing."""
         return SimpleNamespace(**dict.fromkeys(("add", "drop", "take", "save", "restore"), lambda *_: None))
 
 

@@ -1,4 +1,4 @@
-"""The runner of transformers models, on any device; `models.servable` says which it serves."""
+"""The runner of transformers models, on any device; `models.servable` decides which models it serves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ModelRunner(Runner):
     """A runner of a transformers model."""
 
     def __init__(self, model: Any, vocabulary_size: int, workspace: Workspace | None = None) -> None:
-        """Wrap `model`, whose logits become those of the pair's `vocabulary_size` tokens: cut, or −inf for tokens it lacks.
+        """Wrap `model`. Its logits are cut or extended to the pair's `vocabulary_size` tokens; tokens that it lacks get −inf.
 
         If there is a `workspace` that no other runner holds, its buffers are used and passes are captured.
         """
@@ -170,7 +170,7 @@ class ModelRunner(Runner):
         return logits[:count, :width]
 
     def _mask(self, positions: Tensor, visible: int) -> Tensor | dict[str, Tensor]:
-        """The 4-D mask, or one for each type of layer if there are two: a query sees positions at or before its own, within the window."""
+        """The 4-D mask, or a mask for each of two types of layers: a query sees positions at or before its own, within the window."""
         masks = {kind: self._mask_of(kind, positions, visible) for kind in self._windows}
         return masks if len(masks) > 1 else masks.popitem()[1]
 

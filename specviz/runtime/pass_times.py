@@ -76,7 +76,7 @@ def _curve(runner: Runner, counts: Sequence[int], longest: int) -> Curve:
 
 
 def _monotone(measured: Sequence[tuple[int, float]]) -> Curve:
-    """Correct disturbed timings: a pass over more tokens is no faster than a pass over fewer, and no slower than several of those."""
+    """Correct disturbed timings: with the number of tokens, the time of a pass must not fall, and its time per token must not rise."""
     curve = [measured[0]]
     for count, seconds in measured[1:]:
         fewer, before = curve[-1]

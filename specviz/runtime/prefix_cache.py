@@ -26,21 +26,21 @@ class PrefixCache:
         self._prefixes: list[tuple[list[int], KeyValues]] = []
 
     def find(self, ids: Sequence[int]) -> tuple[KeyValues | None, int]:
-        """Keys and values of the cached prefix that shares the most first ids with `ids`, and how many it shares; None, 0 below `SHORTEST`.
+        """Keys and values of the cached prefix that shares the most first ids with `ids`, and the number of shared ids.
 
-        Keys and values may hold more positions than are shared.
+        Returns None, 0 if fewer than `SHORTEST` are shared. Keys and values may hold more positions than are shared.
         """
         found = [(common_length(prefix, ids), saved) for prefix, saved in self._prefixes]
         length, saved = max(found, key=itemgetter(0), default=(0, None))
         return (saved, length) if length >= SHORTEST else (None, 0)
 
     def wants(self, ids: Sequence[int]) -> bool:
-        """Whether the first `LONGEST` of `ids` are at least `SHORTEST` tokens, and not all cached."""
+        """Whether the first `LONGEST` ids should be cached: they are at least `SHORTEST` tokens, and not all are cached."""
         count = min(len(ids), LONGEST)
         return count >= SHORTEST and self.find(ids)[1] < count
 
     def keep(self, ids: Sequence[int], saved: KeyValues) -> None:
-        """Add a prefix. It replaces cached prefixes of itself; the oldest prefixes are dropped when the cache is full."""
+        """Add `ids` to the cache, in place of cached prefixes of `ids`; the oldest prefixes are dropped when the cache is full."""
         others = [each for each in self._prefixes if common_length(each[0], ids) < len(each[0])]
         self._prefixes = [(list(ids), saved), *others]
         while len(self._prefixes) > 1 and sum(len(prefix) for prefix, _ in self._prefixes) > TOKENS:

@@ -22,7 +22,7 @@ KeyValues = Any
 
 @dataclass(frozen=True)
 class PassInputs:
-    """What a pass reads; see `Runner.forward`."""
+    """Inputs of a forward pass; see `Runner.forward`."""
 
     tokens: Tensor
     positions: Tensor
@@ -42,7 +42,7 @@ class Drafting:
         temperature: a number, or [D, 1].
         uniforms: float64 [D, K].
         keeps_logits: whether the drafter's logits are returned.
-        thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends one.
+        thresholds: a slot's draft ends after a draft token whose `confidence` is below the slot's threshold; 0 never ends a draft.
     """
 
     tokens: Tensor
@@ -82,7 +82,7 @@ class Runner(ABC):
 
     @abstractmethod
     def _new_cache(self) -> Any:
-        """A cache without slots; it can `add`, `drop` and `take` them, and `save` and `restore` their contents."""
+        """A cache without slots. Its methods are `add`, `drop`, `save`, `restore`, and `take` unless a runner overrides `_copy`."""
 
     # ---- passes ----------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Runner(ABC):
         """Fused drafting: draw the draft tokens of each slot in one call. Only where `is_fused`.
 
         Returns the number of draft tokens of each slot; q [D, K, V]; and the drafter's logits [D, K, V], None unless they are kept.
-        The next call may overwrite q and logits. The number of passes is the largest number of draft tokens.
+        The next call may overwrite q and logits. The drafter runs as many passes as the longest draft has tokens.
         """
         raise NotImplementedError
 
@@ -203,8 +203,8 @@ class Model(Protocol):
     """A language model in memory, however it is run.
 
     Attributes:
-        config, generation_config: those of transformers.
-        precision: how it computes, in a word or two.
+        config, generation_config: the model's configs, as transformers' objects.
+        precision: how the model computes, in a word or two.
         output_size: number of logits of a position, padding included.
         device: device of token ids.
         dtype: dtype of hidden states.
@@ -220,9 +220,9 @@ class Model(Protocol):
     gpu: torch.device | None
 
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> Runner:
-        """A runner without slots, with logits of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks.
+        """A runner without slots. Logits are cut or extended to `vocabulary_size` tokens; tokens that the model lacks get −inf.
 
-        If `apart`, the runner has its own buffers and does not use those that the model's runners share.
+        If `apart`, the runner has its own buffers instead of the buffers that the model's runners share.
         """
 
     def module(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """The metrics of a run. If there is nothing to divide by, a rate is None and a list is empty.
+    """The metrics of a run; None or [] if there is nothing to divide by. The first five count only rounds with examined draft tokens.
 
     Attributes:
         acceptance_rate: accepted / examined draft tokens.
@@ -19,10 +19,10 @@ class RunMetrics:
         acceptance_rate_per_position: share of the rounds that accepted their i-th draft token.
         acceptance_histogram: numbers of rounds that accepted 0, 1, …, K draft tokens.
         mean_acceptance_length: 1 + accepted draft tokens per round. Counts a bonus token in every round, as vLLM does.
-        mean_draft_length: draft tokens per round.
+        mean_draft_length: draft tokens per round; None if nothing was drafted.
         block_efficiency: tokens emitted per verifier call.
         time_to_first_token: seconds of prefill and of the first round, without the queue.
-        time_per_output_token: seconds of the other rounds per token that they emitted.
+        time_per_output_token: seconds of the later rounds per token that these rounds emitted.
         tokens_per_second: tokens per second of computing, prefill included.
     """
 

@@ -29,7 +29,7 @@ class Setting:
         excludes_low: whether `low` itself is invalid.
         word: a valid value that is not a number.
         endpoints: endpoints that have this parameter; "pane" is a pane of `compare`.
-        added: whether it is newer than version 4 of traces. If a trace lacks it, its default holds.
+        added: whether the setting is newer than version 4 of traces. If a trace lacks the setting, the default holds.
         name, kind, default: name, type and default of the field. `kind` is the type for clients, which may differ from the
             field's.
     """
@@ -182,7 +182,7 @@ class Prompt:
 
 
 def _plain(given: Any, kind: Any) -> tuple[Any, ...]:
-    """The entries of `given`, a `kind` or a tensor or array, as Python numbers and strings; (None,) if it is anything else."""
+    """The entries of `given` as Python numbers and strings; (None,) unless it is a `kind`, a tensor or an array."""
     try:
         found = given.tolist() if hasattr(given, "tolist") else given  # arrays of torch and numpy
         if isinstance(found, kind) and not isinstance(found, str | bytes | bytearray):

@@ -21,7 +21,7 @@ STOP_REASONS = ("eos", "length", "context", "cancelled", "time")
 CUT = ("", "cancelled", "time")
 """Stop reasons of a text that is unfinished: it is still being written, or was interrupted."""
 MAX_DRAWN = 20_000
-"""Maximum rounds, tokens and draft tokens, in total, of a trace that a browser can draw; also the maximum length of its other lists."""
+"""The most rounds, tokens and draft tokens, in total, that a browser can draw; also the most entries of `alternatives` or a `Top` list."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ class Token:
         label: how to show the token by itself.
         position: position in the sequence; the prompt counts.
         round: index of its round.
-        accepted: whether the token was drafted and accepted; otherwise the verifier drew it.
+        accepted: whether the token was drafted and accepted; otherwise it was resampled, or drawn by the verifier alone.
         special: whether it is a special token, such as the end of the text.
-        draft: the draft token that was rejected here; None if none was.
+        draft: the draft token that was rejected here; None if no draft token was rejected.
         q, p, pi: probability of this token under drafter, verifier, target; None for a model that did not run.
         acceptance, coin: acceptance probability and uniform of the examined draft token, which is accepted if
-            coin < acceptance. None if none was examined.
+            coin < acceptance. None if no draft token was examined.
         rule: the deferral test; only for cascades.
         top: the most probable tokens; only with inspection.
         what_if: what other methods and leniences would have done; only with inspection, and if both models ran.
@@ -212,7 +212,7 @@ class Run(Settings, Models):
     def for_request(
         request: Request, *, forbidden_tokens: list[int], repetition_penalty: float, **more: Any
     ) -> Run:
-        """The run of a request before its first round. The two settings are the values used; `more` has the other fields of the run."""
+        """The run of a request before its first round. `more` has the run's other fields. The two settings are the values used."""
         settings = {name: getattr(request, name) for name in SETTINGS}
         settings["draft_length"] = None if request.draft_length == AUTO else request.draft_length
         settings |= {"forbidden_tokens": forbidden_tokens, "repetition_penalty": repetition_penalty}
@@ -228,7 +228,7 @@ class Run(Settings, Models):
             tokens: from 0 to the run's number of tokens, not counting an end-of-text token.
             chosen: id of a token to insert at the fork.
             changes: settings that differ from the run's. With another `method`, the default lenience and no custom rule apply
-                unless they are given too. `max_new_tokens` counts from the fork; by default it is the number that the run had left.
+                unless `lenience` or `rule` is given. `max_new_tokens` counts from the fork; by default it is what the run had left.
 
         Raises:
             RequestError: the run has fewer tokens, no token is left to write, or a setting is invalid.
@@ -274,7 +274,7 @@ class Run(Settings, Models):
     def text(self) -> str:
         """The text of the new tokens, as `tokenizer.decode(ids, skip_special_tokens=True)`.
 
-        With `echo`, the prompt comes first; for a fork, then the text before the fork.
+        With `echo`, it begins with the prompt and, for a fork, the text before the fork.
         """
         before = self.continues.text + self.continues.chosen_text if self.continues else ""
         new = "".join(token.text for token in self.tokens)
@@ -365,7 +365,7 @@ def parse_trace(lines: Iterable[str], *, most: int | None = None) -> Run:
 
 
 def _drawn(run: Run) -> int:
-    """How much a browser would draw: the total of rounds, tokens and draft tokens, or the length of the run's longest other list if larger."""
+    """What `MAX_DRAWN` limits: the number of rounds, tokens and draft tokens, or the length of `alternatives` or a `Top` list if larger."""
     whole = sum(1 + len(each.proposals) + len(each.tokens) for each in run.rounds)
     tops = [len(top or ()) for token in run.tokens if token.top for top in vars(token.top).values()]
     return max([whole, len(run.alternatives), *tops])

@@ -102,7 +102,7 @@ def parse(lines: Iterable[str], run_type: type[R], round_type: type) -> R:
 
 
 def _known(run: Any, names: Sequence[str]) -> dict[str, Any]:
-    """These fields of a run, without optional ones that are empty."""
+    """The fields `names` of a run, without optional fields that are empty."""
     return {name: getattr(run, name) for name in names if name not in _IF_ANY or getattr(run, name)}
 
 

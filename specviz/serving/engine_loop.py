@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 LONG_STEP = 0.25
 """If steps take longer than this many seconds, joining sequences get a short first step of their own, which delays others by 25 ms."""
 READING_SHARE = 3.0
-"""Prefill between two steps may take this many times the last step's time: sequences that join early share the cost of the steps, …"""
+"""Prefill between two steps may take this many times the last step's time, so that sequences join early and share steps."""
 MAX_READING_SECONDS = 1.0
-"""… but prefill may take at most this many seconds, or the last step's time if that is longer."""
+"""Prefill between two steps may take at most this many seconds, or the last step's time if a step takes longer."""
 OLDEST_SHARE = 4
-"""Of this many prefill passes, one goes to the oldest prefill, so that none starves, and the others to the shortest."""
+"""One of this many prefill passes goes to the oldest prefill, so that no prefill starves; the others go to the shortest prefill."""
 _IDLE = 2.0
 """Seconds without work after which free memory is returned to the system."""
 
@@ -140,7 +140,7 @@ class EngineLoop:
         return _Prefill(sequences, batch, batch.read(sequences), batch.passes(sequences))
 
     def _advance_prefill(self, prefill: _Prefill) -> None:
-        """Prefill one chunk. After the last, the sequences join the batch; if the batch's steps are long, they first step alone."""
+        """Prefill one chunk. After the last chunk, the sequences join the batch; if its steps are long, the sequences first step alone."""
         try:
             for _ in prefill.passes:
                 prefill.passes_left -= 1
@@ -237,7 +237,7 @@ class EngineLoop:
         group.publish(error)
 
     def _remove(self, sequence: Sequence) -> SequenceGroup[Sequence]:
-        """Free the slot of a sequence that is over, and return its group. If the removal fails, so does the group."""
+        """Free the slot of a sequence that is over, and return its group. If the removal fails, the whole group fails."""
         failure = None
         try:
             if sequence in self._batch.sequences:
@@ -292,7 +292,7 @@ class _Prefill:
     batch: Batch
     passes: Iterator[None]
     passes_left: int
-    """An upper bound, because prefix caches save passes."""
+    """An estimate (`Batch.passes`), less the passes so far."""
 
 
 def next_prefill(passes_left: list[int], passes: int) -> int:

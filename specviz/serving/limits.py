@@ -20,7 +20,7 @@ class Limits:
     max_prompt: int = 4000
     """Characters of a prompt."""
     max_prompt_tokens: int = 2048
-    """Tokens of a prompt, chat template included. 4000 characters of English are about 1100 tokens, but one rare character can be four."""
+    """Tokens of a prompt, chat template included. 4000 English characters are about 1100 tokens; a rare character can be four tokens."""
     max_new_tokens: int = 512
     """Tokens of one text."""
     max_panes: int = 4
@@ -94,7 +94,7 @@ CLASS = Limits(
 
 @dataclass(frozen=True)
 class Visitor:
-    """The sender of a request: the session of a browser or client, and its address. An empty string is not limited."""
+    """The sender of a request: the session of a browser or client, and its address. An empty session or address is not limited."""
 
     session: str = ""
     address: str = ""

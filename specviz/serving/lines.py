@@ -24,7 +24,7 @@ from specviz.schema.trace_file import end_line, header_line, round_line
 def trace_lines(events: Iterable[Event | Waiting], runs: dict[int, Run]) -> Iterator[tuple[int | None, str]]:
     """Yields (index of the run, line of its trace). For "waiting" lines and empty lines the index is None.
 
-    Runs are added to `runs` as they begin. An empty line follows each run's first round.
+    Runs are added to `runs` as they begin. An empty line follows each `Waiting` event and each run's first round.
     """
     shown: set[int] = set()
     for event in events:
@@ -50,7 +50,7 @@ def together(
     requests: Sequence[Request],
     stream: Callable[[Any, list[Request]], Iterator[Event | Waiting]],
 ) -> Iterator[Event | Waiting]:
-    """The events of all requests, alternating between keys. `stream(key, some)` serves one key. An event's index refers to `requests`."""
+    """The events of all requests, from each key in turn. `stream` serves the requests of one key. Indices refer to `requests`."""
     with ExitStack() as stack:
         turns: deque[tuple[Iterator[Event | Waiting], list[int]]] = deque()
         for key in dict.fromkeys(keys):
@@ -66,7 +66,7 @@ def together(
 
 
 def side_by_side(events: Iterable[Event | Waiting], count: int) -> Generator[str, None, list[Run]]:
-    """Yields the lines of `count` runs and a first table; returns the runs."""
+    """Yields the lines of `count` runs, then a table without scores; returns the runs."""
     runs: dict[int, Run] = {}
     opening = record("compare", panes=count)
     for index, line in trace_lines(events, runs):
@@ -92,7 +92,7 @@ def tagged(pane: int, line: str) -> str:
 def table_line(
     runs: Sequence[Run], quality: Sequence[float | None] | None = None, **columns: Sequence[Any]
 ) -> str:
-    """The table of a comparison, with further columns by name, and the sentence above it."""
+    """A line with the table of a comparison, further `columns` by name, and the sentence that the page shows above the table."""
     rows = [
         row | {name: column[at] for name, column in columns.items()}
         for at, row in enumerate(table(runs, quality))

@@ -26,7 +26,7 @@ REPEAT_SECONDS = 10.0
 """Seconds in which the same warning is written only once, so that nobody can fill the disk by causing it."""
 _MOST_WARNINGS = 1000
 MAX_CAUSES, MAX_FRAMES = 4, 12
-"""Maximum number of exceptions logged of a chain, and of frames logged of each exception: the innermost frames."""
+"""Maximum number of exceptions logged per chain, and of frames logged per exception (the innermost frames)."""
 
 
 def configure(stream: TextIO | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -36,7 +36,7 @@ def configure(stream: TextIO | None = None, environment: Mapping[str, str] | Non
     of our own loggers (by default INFO).
 
     Raises:
-        SpecvizError: one of these variables has another value.
+        SpecvizError: one of these variables has an invalid value.
     """
     stream = sys.stderr if stream is None else stream
     form = LOG.value(environment) or ("text" if stream.isatty() else "json")
@@ -110,7 +110,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """The first line of our own message, or the template of a library's; if that came formatted, the module and line that logged it."""
+    """The first line of our own message, or a library's template; the module and line for a library message without a template."""
     if _is_ours(record):
         text = record.getMessage()
     elif record.args and isinstance(record.msg, str):
@@ -122,7 +122,7 @@ def _event(record: logging.LogRecord) -> str:
 
 
 def _divert(name: str, handler: logging.Handler | None) -> None:
-    """Send all records of a logger to one handler, or to none, instead of to the logger's own handlers."""
+    """Send all records of a logger to `handler` (None: nowhere) instead of to the logger's own handlers."""
 
     def divert(record: logging.LogRecord) -> bool:
         if handler:

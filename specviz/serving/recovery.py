@@ -1,6 +1,6 @@
 """Recovery from failed steps, so that as few sequences as possible fail.
 
-If memory runs out and a batch can free none, the longest sequence fails. After any other error, each sequence repeats the step in a
+If memory runs out and no memory can be freed, the longest sequence fails. After any other error, each sequence repeats the step in a
 batch of its own.
 """
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def step_or_recover(batch: Batch) -> list[Outcome]:
     """One step of a batch. A sequence that fails has an outcome with an error.
 
-    If memory runs out and none can be freed, the only outcome fails the longest sequence. Remove that sequence before the next step.
+    If memory runs out and cannot be freed, the only outcome is an error for the longest sequence. Remove it before the next step.
     """
     try:
         return batch.step()
@@ -40,7 +40,7 @@ def first_step(batch: Batch) -> list[Outcome]:
 
 
 def engine_error(error: Exception, count: int, longest: int) -> EngineError:
-    """The error for the caller of `count` sequences of up to `longest` tokens. It is new because the traceback of `error` holds tensors."""
+    """The error for the caller of `count` sequences of up to `longest` tokens. A new exception: the traceback of `error` holds tensors."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     if is_out_of_memory(error):

@@ -70,7 +70,7 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """Whether requests can be served: not closed, all engines alive, and a pair loaded or no failure to load the default pair."""
+        """Whether requests can be served: not closed, all engines alive, and a pair is loaded or the default pair did not fail to load."""
         engines = [entry.engine for entry in list(self._entries.values())]
         loads = offer.default_pair() not in self._failed or any(map(self.has_loaded, offer.offered_pairs()))
         return not self._closed and loads and all(engine.is_alive for engine in engines if engine)
@@ -165,9 +165,9 @@ class Service:
         *,
         visitor: Visitor = NOBODY,
     ) -> Iterator[str]:
-        """Serve requests side by side, each on its key's pair, then compare them and let the verifiers score them.
+        """Serve each request on the pair of its key, side by side; then compare the runs and let the verifiers score them.
 
-        Yields lines of `specviz.serving.lines`. Requests of one pair share their batch. Other arguments and errors as for `events`.
+        Yields lines of `specviz.serving.lines`. Requests of one pair share a batch. Other arguments and errors as for `events`.
         """
         if len(requests) > self.limits.max_panes:
             raise RequestError(

@@ -46,7 +46,7 @@ class EngineStatistics:
     drafts: int = 0
     """Rounds, counted for each sequence, in which draft tokens were examined."""
     draft_tokens: int = 0
-    """Draft tokens of these rounds."""
+    """Draft tokens of the rounds counted in `drafts`."""
     examined: int = 0
     """Draft tokens examined."""
     accepted: int = 0

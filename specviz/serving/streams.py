@@ -1,7 +1,7 @@
 """Streams of a shared engine, from which a caller reads the events of one group. Dropping a stream aborts the group.
 
-Waking the caller after every round would take a core from the engine during a pass. So a round wakes it only if it follows another
-kind of event; the caller looks for other rounds ten times a second. All other events wake it at once.
+Waking the caller after every round would take a core from the engine during a pass. So a `Decided` that follows another `Decided` does
+not wake the caller, which polls for such events ten times a second. All other events wake the caller at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specviz.engine.sequence import Sequence
 from specviz.serving.inbox import Inbox
 
 _BEAT = 1.0
-"""Seconds without an event after which `Waiting` is repeated, so that the caller can notice that its client has disconnected."""
+"""Seconds without an event after which the stream yields a `Waiting`, so that the caller can notice that its client has disconnected."""
 _PATIENCE = 0.1
 """Maximum seconds for which rounds stay unread. The page updates at most every 0.2 s."""
 

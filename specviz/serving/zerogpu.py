@@ -1,7 +1,7 @@
 """The service on ZeroGPU, which lends a Space a GPU for the duration of one call and manages the queue.
 
 Each group of requests gets a GPU, a worker and an engine. A worker is a forked process; only workers see a GPU. A worker can use
-models that were loaded before the page was launched, by the thread that imported `spaces`. The items that a worker yields are pickled one
+models that the thread that imported `spaces` loaded before the page was launched. The items that a worker yields are pickled one
 by one, so each item has only what is new.
 """
 
@@ -199,7 +199,7 @@ def _serve(key: str, requests: Sequence[Request], seconds: int) -> Iterator[tupl
 
 
 def seconds(requests: Sequence[Request], parameters: int) -> int:
-    """GPU seconds to request for writing all texts as one batch, from `LEAST` to `MOST`. Prefill takes next to none.
+    """GPU seconds to request for writing all texts as one batch, from `LEAST` to `MOST`. Prefill takes almost no time.
 
     Args:
         requests: the texts.

@@ -47,7 +47,7 @@ _VECTORS = (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512-VNNI"), ("avx_vnni", "
 
 
 def versions(*more: str) -> dict[str, str]:
-    """Versions of Python, of the packages on which measurements depend, and of `more` packages; or "not installed"."""
+    """By name, the versions of Python, of the packages on which measurements depend and of `more` packages, or "not installed"."""
     found = {"specviz": __version__, "python": platform.python_version()}
     for name in ("torch", "transformers", "flashspec", *more):
         try:

@@ -1,4 +1,4 @@
-"""Records the project's runs again: the page's, their forks at other leniences, the lessons', comparisons, and the race.
+"""Records the project's runs again: the page's runs and their forks at other leniences, the lessons' runs, comparisons, and the race.
 
 Each recorded run holds its request, so the folder itself says what to record.
 """
@@ -41,10 +41,10 @@ _REPETITIONS = 5
 
 
 def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title: None) -> RecordedRuns:
-    """Make all recordings of the project again, then replace those in `folder`. `on_start` is called with the title of each.
+    """Make all recordings of the project again, then replace those in `folder`. `on_start` gets the title of each run or group.
 
     Raises:
-        EngineError: the texts of the race differ.
+        EngineError: the runs of the race wrote different texts.
     """
     shelf, load = read_recorded_runs(), cache(loading.load_pair)
     _serve(
@@ -112,7 +112,7 @@ def medians(
 
 
 def _trimmed(run: Run) -> Run:
-    """Remove what comparisons do not show: other methods' verdicts, and top tokens other than both models' first and the draft token."""
+    """Remove what comparisons do not show: other methods' verdicts, and all top tokens except each model's first and the draft token."""
 
     def few(token: Token) -> Token:
         if token.top is None:
@@ -128,9 +128,9 @@ def _trimmed(run: Run) -> Run:
 
 
 def record_branches(pair: ModelPair, run: Run) -> dict[float, Run | None]:
-    """Forks of a run by lenience, at the other `LENIENCES` of its method, from the first token that differs; None if no token differs.
+    """Fork a run at the other `LENIENCES` of its method. Returns, by lenience, the fork from the first differing token; None if all agree.
 
-    They are recorded without inspection, to keep them small. A method that `LENIENCES` lacks has no forks.
+    Forks are recorded without inspection, to keep their files small. A method that `LENIENCES` lacks has no forks.
     """
     branches: dict[float, Run | None] = {}
     for lenience in LENIENCES.get(run.method, ()):
@@ -150,7 +150,7 @@ def _write(recorded: RecordedRuns, runs: dict[str, Run]) -> None:
     index = asdict(recorded)
     folder = index.pop("folder")
     folder.mkdir(parents=True, exist_ok=True)
-    own = folder == FOLDER  # elsewhere, others' files may lie beside
+    own = folder == FOLDER  # another folder may hold files of others
     for recorded_before in folder.glob("*.jsonl") if own else ():
         if recorded_before.stem not in runs:
             recorded_before.unlink()

@@ -1,9 +1,9 @@
 """What a sweep shows at one temperature: a sentence that can be read aloud, how sure it is, and the curves to show first.
 
-A fixed rule derives the sentence from the estimates. Where cascades are surely more accurate than both
-models, it names the most accurate of them. Otherwise it names, among the settings that keep the verifier's accuracy, the
-one that rejects the fewest drafts. "Surely" means that the 95 % interval of a difference does not contain 0, and that more
-settings have such an interval than chance would give.
+A fixed rule derives the sentence from the estimates. If cascades are surely more accurate than both models, the sentence names
+the most accurate of them. Otherwise it names, among the settings that keep the verifier's accuracy, the setting that rejects
+the fewest drafts. "Surely" means that the 95 % interval of a difference does not contain 0, and that more settings have such an
+interval than chance would give.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Claim:
     """The finding at one temperature.
 
     Attributes:
-        headline: one sentence without intervals, or the reason why there is none.
+        headline: one sentence without intervals, or the reason why there is no finding.
         doubt: how sure the headline is, and whether a cascade beats both models; "" without a finding.
         curves: the methods to show first, most important first, at most `CURVES`.
         shown: the setting that the headline names; if it names none, lossless decoding, or else the first setting.
@@ -89,7 +89,7 @@ def claim(results: Results, temperature: float) -> Claim:
 
 
 def opening_temperature(results: Results) -> float:
-    """The temperature to show first: the lowest if a cascade surely beats both models at it, else the middle one.
+    """The temperature to show first: the lowest one if a cascade surely beats both models there, otherwise the middle one.
 
     At a higher temperature a rule may gain merely because it leaves out unlikely tokens.
     """
@@ -112,7 +112,7 @@ def reading(results: Results, point: Point) -> str:
 
 
 def best_settings(results: Results, temperature: float) -> dict[str, Point]:
-    """By method, the setting with the fewest rejections of those that keep the verifier's accuracy. Fewest rejections first."""
+    """By method, the setting that rejects the fewest drafts while it keeps the verifier's accuracy; methods with fewer rejections first."""
     found: dict[str, Point] = {}
     for point in sorted(
         (each for each in results.at(temperature) if _runs_both(each) and "accuracy" in each.ratios),
@@ -124,8 +124,8 @@ def best_settings(results: Results, temperature: float) -> dict[str, Point]:
 
 
 def _cascades(results: Results, temperature: float) -> tuple[list[Point], list[Point], Point | None]:
-    """All cascade settings; those that are surely more accurate than both models; and the most accurate of these, or None if
-    they are no more than chance would give.
+    """All cascade settings; the settings among them that are surely more accurate than both models; and the most accurate of
+    the latter, or None if chance alone would give as many of them.
     """
     judged = [
         point
@@ -177,7 +177,7 @@ def _rejects(point: Point, lossless: Point | None) -> str:
 
 
 def _no_cascade(judged: list[Point]) -> str:
-    """The sentence that no cascade surely beats both models; "" if no cascade was measured."""
+    """The sentence which says that no cascade surely beats both models; "" if no cascade was measured."""
     if not judged:
         return ""
     ahead = sum(point.beats_both != "no" for point in judged)

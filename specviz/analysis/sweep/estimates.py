@@ -38,7 +38,7 @@ RATIOS = {
 }
 """Numerator and denominator of each figure."""
 ALL = "all"
-"""All kinds of questions together."""
+"""Key for all kinds of questions together."""
 NAMED: Mapping[str, float] = {
     "speed": 0.0,
     "cascade_chow": 0.5,
@@ -48,7 +48,7 @@ NAMED: Mapping[str, float] = {
     "cascade_tokenV2": 0.1,
     "cascade_tokenV3": 0.5,
 }
-"""The lenience at which each of the paper's methods is judged without any choice."""
+"""The lenience at which each of the paper's methods is judged without choosing a lenience from the results."""
 _COUNTED = ("tokens", "examined", "accepted", "verifier_calls", "distance", "log_probability", "greedy")
 
 Floats = npt.NDArray[np.float64]
@@ -85,7 +85,7 @@ def estimate_points(settings: Sequence[Setting], items: int, samples: Sequence[S
 
 
 def with_latency(results: Results, settings: Sequence[Setting], timings: Sequence[Timing]) -> Results:
-    """Results with relative latency: seconds per token divided by those of `verifier_only` at that temperature, on items timed for both."""
+    """Add relative latency: seconds per token divided by those of `verifier_only` at the same temperature, on items timed for both."""
     items = max((one.timed for one in timings), default=-1) + 1
     seconds, tokens = np.zeros((2, len(settings), items))
     for one in sorted(timings, key=lambda one: (one.setting, one.timed, one.seconds)):
@@ -106,7 +106,7 @@ def with_latency(results: Results, settings: Sequence[Setting], timings: Sequenc
 
 
 def sums(settings: int, items: int, samples: Sequence[Sample]) -> dict[str, Floats]:
-    """The numerators and denominators in `RATIOS` by name, each [settings, items]; also the number of "texts"."""
+    """The numerators and denominators in `RATIOS` and the number of "texts", by name, each [settings, items]."""
     tables = {name: np.zeros((settings, items)) for name in (*_COUNTED, "texts", "score", "scored")}
     # Sorted, since the last bits of a sum depend on its order.
     for one in sorted(samples, key=lambda one: (one.setting, one.item, one.trial)):
@@ -141,7 +141,7 @@ def divided(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _figures(setting: Setting, done: Mapping[Setting, int], ratios: Mapping[str, Floats]) -> dict[str, Any]:
-    """The fields of a point that are estimated."""
+    """The estimated fields of the setting's `Point`, by name."""
     temperature, method = setting.temperature, get_method(setting.method)
     own = {name: found[:, done[setting]] for name, found in ratios.items()}
     accuracy, rejected = ratios["accuracy"], ratios["rejection_rate"]
@@ -190,7 +190,7 @@ def _ahead(difference: Floats) -> str:
 def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[str, Floats]:
     """The `COMPARED` figures of a curve at the rejection rate of `own`; empty if the curve does not reach that rate.
 
-    In a replicate where the curve does not reach the rate, its nearer end is used. Leaving such replicates out would favour
+    In a replicate where the curve does not reach the rate, the nearer end of the curve is used. Leaving such replicates out would favour
     those in which the rates are similar.
     """
     rate, rates = own["rejection_rate"], curve["rejection_rate"]
@@ -201,9 +201,9 @@ def _on_curve(own: Mapping[str, Floats], curve: Mapping[str, Floats]) -> dict[st
 
 
 def _best(own: Mapping[str, Floats], others: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The `COMPARED` figures of the most accurate of those `others` that reject no more drafts than `own`.
+    """The `COMPARED` figures of the most accurate setting in `others` that rejects no more drafts than `own`.
 
-    If all reject more: the figures of the most accurate of all; empty if that one is at least as accurate as `own`.
+    If all settings reject more: the figures of the most accurate one; empty if it is at least as accurate as `own`.
     """
     rates, accuracy = others["rejection_rate"][0], others["accuracy"][0]
     fair = np.flatnonzero(rates <= own["rejection_rate"][0])
@@ -253,12 +253,12 @@ def estimates(found: Mapping[str, Floats]) -> dict[str, Estimate]:
 
 
 class Gain(NamedTuple):
-    """What one model, one method, or sequence-level choice answers.
+    """How many questions one model, one method, or sequence-level choice answers right.
 
     Attributes:
         accuracy: share of questions right, by kind and for `ALL`.
         above_models: the accuracy minus that of the better model, over all questions; None for a model.
-        above_models_chosen: the same with the lenience chosen on the other half; None if there is no lenience.
+        above_models_chosen: as `above_models`, with the lenience chosen on the other half of the questions; None if there is none.
     """
 
     title: str
@@ -272,8 +272,8 @@ class Gains(NamedTuple):
 
     Attributes:
         rows: the verifier alone, the drafter alone, sequence-level choice, and each method at its lenience in `NAMED`.
-        best: title of the method that is the most accurate with its lenience chosen on the other half; "" if there is none.
-        above_choice: accuracy of `best` with that lenience minus accuracy of sequence-level choice, by kind and for `ALL`.
+        best: title of the method that is the most accurate with its lenience chosen on the other half; "" if no method has a lenience.
+        above_choice: accuracy of `best`, with that choice of lenience, minus accuracy of sequence-level choice, by kind and for `ALL`.
     """
 
     rows: tuple[Gain, ...]
@@ -313,7 +313,7 @@ def find_gains(results: Results, temperature: float) -> Gains | None:
         }
 
     def crossed(options: Floats) -> dict[str, Floats]:
-        """Means if each half of the items uses the best of `options` [options, items] on the other half; the first in a tie."""
+        """Means if each half of the items uses the row of `options` [options, items] that is best on the other half, in a tie the first."""
         found = np.empty(weights.shape)
         for one in (half, ~half):
             best = (weights[:, one] @ options[:, one].T).argmax(axis=1)

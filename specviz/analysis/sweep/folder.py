@@ -37,7 +37,7 @@ from specviz.resources import ASSETS
 
 PLAN_SCHEMA, RESULTS_SCHEMA, VERSION = "specviz-sweep-plan", "specviz-sweep", 1
 SHELF = ASSETS / "sweep"
-"""The recorded sweep behind the lenience scales and the lessons; `sweeps.json` lists all that the page shows."""
+"""The recorded sweep behind the lenience scales and the lessons; `sweeps.json` lists all sweeps that the page shows."""
 
 
 class SweepFolder:
@@ -53,7 +53,7 @@ class SweepFolder:
         """The header of the folder's sweep; None if the folder has no sweep yet.
 
         Raises:
-            RequestError: the folder contains something else.
+            RequestError: the folder's `plan.json` is damaged or not the plan of a sweep.
         """
         if not self._plan.exists():
             return None
@@ -68,7 +68,7 @@ class SweepFolder:
         """Prepare the folder for this sweep, which may be an interrupted one.
 
         Raises:
-            RequestError: the folder has another sweep.
+            RequestError: the folder has another sweep, or its `plan.json` is not the plan of a sweep.
         """
         present = self.header()
         if present is None:
@@ -86,7 +86,7 @@ class SweepFolder:
         return self._results.is_file()
 
     def done(self) -> dict[Unit, list[Sample]]:
-        """Every unit that is done, by any process or in a finished sweep."""
+        """The samples of every unit that is done, by any process. Also reads a finished sweep."""
         found: dict[Unit, list[Sample]] = {}
         if (header := self.header()) and (self.folder / TEXTS).is_file():
             settings = header.plan.settings
@@ -117,7 +117,7 @@ class SweepFolder:
         """The finished sweep's results, without latencies.
 
         Raises:
-            RequestError: the folder contains something else.
+            RequestError: the folder's `plan.json` is damaged or not the plan of a sweep.
             TraceError: the sweep is not finished, or its results are damaged.
         """
         header = self.header()
@@ -132,7 +132,7 @@ class SweepFolder:
             ) from error
 
     def samples(self) -> list[Sample]:
-        """The finished sweep's texts in order; TraceError if there are none."""
+        """The finished sweep's texts, sorted by setting, item and trial; TraceError if they cannot be read."""
         return [Sample(*json.loads(line)) for line in packed_samples(self.folder)]
 
     def timings(self) -> list[Timing]:
@@ -164,7 +164,7 @@ def open_recorded(folder: Path = SHELF) -> Results:
 
 @cache
 def shown_sweeps() -> dict[str, Results]:
-    """The recorded sweeps by the titles in `sweeps.json`, in its order. Read once per process."""
+    """The recorded sweeps by title, in the order of `sweeps.json`. Read once per process."""
     listed = json.loads((ASSETS / "sweeps.json").read_text(encoding="utf-8"))
     return {title: open_recorded(ASSETS / folder) for title, folder in listed.items()}
 
@@ -176,7 +176,7 @@ _HEADER, _POINTS = TypeAdapter(Header), TypeAdapter(tuple[Point, ...])
 
 
 def _read(path: Path, schema: str) -> dict[str, Any]:
-    """The record that `_write` wrote. Raises one of `_DAMAGED` if the file is missing or has something else."""
+    """The record that `_write` wrote. Raises one of `_DAMAGED` if the file is missing or has another schema."""
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if (record.pop("schema"), record.pop("version")) != (schema, VERSION):
         raise ValueError(f"{path.name} is no {schema} of version {VERSION}.")

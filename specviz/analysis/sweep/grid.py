@@ -12,7 +12,7 @@ from specviz.errors import RequestError
 from specviz.schema.settings import SETTINGS
 
 MODELS = ("verifier_only", "drafter_only")
-"""The methods that are one model alone; every sweep has them."""
+"""The methods that run one model alone; every sweep has them."""
 _OF_FAVOURITE = (0, 0.3, 0.6, 0.9, 0.99, 0.999, 1)
 LENIENCES: dict[str, tuple[float, ...]] = {
     "speed": (0, 0.2, 0.4, 0.6, 0.8, 0.95, 1),
@@ -37,7 +37,7 @@ class Setting:
     lenience: float
 
     def named(self, pattern: str) -> str:
-        """The method's title; for a method with a lenience, `pattern` with title and lenience, such as "{title}, α = {alpha}"."""
+        """Fill `pattern`, such as "{title}, α = {alpha}", with title and lenience. Returns only the title if the method has no lenience."""
         method, alpha = METHODS[self.method], f"{self.lenience:g}".replace("-", "−")
         return pattern.format(title=method.title, alpha=alpha) if method.has_lenience else method.title
 
@@ -62,20 +62,20 @@ class SweepGrid:
     Attributes:
         pair: a key of the registry.
         methods: names of methods; `MODELS` are always added.
-        leniences: used for all methods, except those outside a method's range. If empty, each method has its default leniences
-            (`LENIENCES`).
+        leniences: the leniences of each method, except values outside the method's range. If empty, each method has its default
+            leniences (`LENIENCES`).
         points: number of default leniences to take, including both ends: at least 2, or 0 for all.
         temperatures: each at least 0. At temperature 0 there is one trial, whatever `trials` says.
-        prompts: "built-in", "skills", a file, or "lm-eval:TASK".
+        prompts: "built-in", "skills", the path of a file, or "lm-eval:TASK".
         limit: maximum number of items; 0 takes all.
         trials: number of texts per item and setting, each with its own seed.
         draft_length: K, shared by all methods.
         max_new_tokens: maximum number of tokens of a text.
-        seed: seed of everything random.
+        seed: seed of the first text; `seed_of` derives the seeds of the other texts.
         timed: number of items that are also served one at a time to measure latency.
 
     Raises:
-        RequestError: a setting of the requests is out of range, a method is unknown, or no lenience fits a method.
+        RequestError: draft length, tokens, seed or a temperature is out of range, a method is unknown, or no lenience fits a method.
     """
 
     pair: str = "embedded"

@@ -22,9 +22,9 @@ ARITHMETIC = "arithmetic"
 
 SKILLS = "skills"
 SKILL_ITEMS = ASSETS / "skills.jsonl"
-"""Questions for the specialist drafter: its skills, facts, and both in one."""
+"""Questions for the specialist drafter: about its skills, about facts, and about both."""
 _KIND_WORDS = {"skill": "about a taught skill", "fact": "about a fact", "mixed": "about both"}
-"""What the kinds of `SKILL_ITEMS` are called; others are called by their names."""
+"""How `kind_words` describes the kinds of `SKILL_ITEMS`. For other kinds it uses their names."""
 
 _OWN = {BUILT_IN: ASSETS / "tasks.jsonl", SKILLS: SKILL_ITEMS}
 _WORD = re.compile(r"[^\W_]+")
@@ -69,8 +69,8 @@ class Items:
         """Whether `text` answers the item at `index`: 1.0 if right, 0.0 if wrong, None if it has no answers.
 
         For "arithmetic", the last number of the text must equal one of the answers. Signs and thousands separators are
-        understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words; if the
-        item asks two questions, an answer to each. Case, punctuation (after Unicode NFKC) and the rest of the text are ignored.
+        understood, numbers in words are not. For other kinds, one of the answers must occur in the text as whole words; if the item
+        asks two questions, so must one of `also`. Case, punctuation (after Unicode NFKC) and the rest of the text are ignored.
         """
         item = self.items[index]
         if not item.answers:

@@ -18,7 +18,7 @@ from specviz.analysis.sweep.items import Item
 from specviz.errors import TraceError
 
 TEXTS = "samples.jsonl.gz"
-"""Name of the file in a sweep's folder that has all texts."""
+"""Name of the file that holds all texts of a sweep, in the sweep's folder."""
 
 
 class Sample(NamedTuple):
@@ -36,8 +36,8 @@ class Sample(NamedTuple):
         log_probability: sum over the tokens of ln p(token) of the verifier at temperature 1.
         greedy: number of tokens that are the verifier's most probable.
         stop_reason: as in a trace.
-        confidence, least_confidence: of a text that one model wrote alone: mean and minimum over the tokens of that model's largest
-            probability, at temperature 1; None for other texts.
+        confidence, least_confidence: if one model wrote the text alone, the mean and the minimum, over the tokens, of the largest
+            probability in that model's distribution at temperature 1; otherwise None.
     """
 
     setting: int
@@ -136,8 +136,8 @@ class Point:
         against_verifier: differences of the `COMPARED` figures from verifier_only at the same temperature.
         against_speed: differences from the method `speed` at the same rejection rate, interpolated between its leniences; empty if `speed`
             does not reach that rate. Like `against_min_p`, only for cascades above temperature 0.
-        against_min_p: differences from the most accurate setting of `lossless_min_p` that rejects no more drafts. If all its settings
-            reject more, differences from the most accurate of all, or empty if that one is at least as accurate as this setting.
+        against_min_p: differences from the most accurate setting of `lossless_min_p` that rejects no more drafts than this setting. If all
+            reject more, differences from the most accurate of them, or empty if that is at least as accurate as this setting.
         ratios: "accuracy" divided by the verifier's (the mean of `verifier_only` and lossless decoding, if both were measured), and
             "rejection_rate" divided by that of lossless decoding (`speed` at lenience 0).
         beats_both: whether a cascade is more accurate than both models: "no", "yes", or "surely" if the interval of
@@ -213,7 +213,7 @@ class Results(Header):
         return [point for point in self.points if point.setting.temperature == temperature]
 
     def point(self, temperature: float, method: str, lenience: float = 0.0) -> Point | None:
-        """The point of one setting, if there is one."""
+        """The point of one setting; None if it was not measured."""
         wanted = Setting(temperature, method, lenience)
         return next((point for point in self.points if point.setting == wanted), None)
 
@@ -230,7 +230,7 @@ class Results(Header):
 
     @cached_property
     def _lines(self) -> dict[bytes, list[bytes]]:
-        """The packed lines by their beginning, such as b"[3" for setting 3. Lines of a setting are adjacent."""
+        """The lines of `packed_samples`, grouped by their beginning: b"[3" for setting 3. Lines of a setting are adjacent."""
         lines = packed_samples(self.folder) if self.folder else []
         return {first: list(group) for first, group in groupby(lines, lambda line: line.partition(b",")[0])}
 

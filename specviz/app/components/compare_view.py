@@ -28,8 +28,8 @@ UNFIT = f"There must be {PANES[0]} to {PANES[-1]} panes, each with a method, a l
 class CompareView(ScriptedHTML):
     """Shows several runs side by side, live or recorded, each with a head in which its method is chosen.
 
-    The value is lines of `specviz.serving.lines`. Whole lines are appended to it while runs stream. A recorded comparison begins
-    with {"type": "recorded", "key", "machine", "note"}; its runs replay together, one verifier call per step.
+    The value consists of lines that `specviz.serving.lines` makes. Whole lines are appended to it while runs stream. A recorded
+    comparison begins with {"type": "recorded", "key", "machine", "note"}; its runs replay together, one verifier call per step.
     """
 
     MODULE = "compare_view/compare_view"
@@ -38,7 +38,7 @@ class CompareView(ScriptedHTML):
     def __init__(self, value: str = "", **kwargs: Any) -> None:
         """Make a view. The prop `group` names the form whose settings all panes share, see `static/page/tell_form.js`.
 
-        The form "<group>pairs" has the keys of the available pairs in "offered".
+        In the form "<group>pairs", the setting "offered" lists the keys of the available pairs.
         """
         super().__init__(
             value,
@@ -55,7 +55,7 @@ class CompareView(ScriptedHTML):
 class Panes(ScriptedHTML):
     """The settings of the panes, and buttons for recorded comparisons. `panes_value` makes the value.
 
-    An `input` event tells that a visitor has changed a setting. A `select` event, with a key, requests a recorded comparison.
+    An `input` event reports a changed setting. A `select` event requests the recorded comparison whose key is the event's `index`.
     """
 
     MODULE = "compare_view/presets"
@@ -69,5 +69,5 @@ class Panes(ScriptedHTML):
 
 
 def panes_value(panes: Sequence[Pane]) -> str:
-    """The value of `Panes`."""
+    """Convert panes to the value of `Panes`, which is JSON text."""
     return json.dumps([asdict(pane) for pane in panes])

@@ -14,7 +14,7 @@ class Bar(ScriptedHTML):
 class Address(ScriptedHTML):
     """Shows a message over the page when a link is copied.
 
-    A `visit` event has {"query", "held"}: the query of the view to show, and whether the view's tab still shows it.
+    A `visit` event has the "query" of the view to show, and "held": whether the tab of this view still shows the view.
     """
 
     MODULE = "page/address"
@@ -22,9 +22,9 @@ class Address(ScriptedHTML):
 
 
 class InvitationLine(ScriptedHTML):
-    """A line with a link, which the visitor can close. Empty until the teacher invites.
+    """A line with a link to the lesson step of the teacher's invitation. Visitors can close the line. Without an invitation, it is empty.
 
-    Asks for the invitation every `seconds` (a prop). This also tells the server that the page is open.
+    Requests the invitation every `seconds` (a prop). The requests also tell the server that the page is open.
     """
 
     MODULE = "invitation/invitation"

@@ -1,4 +1,4 @@
-"""The lenience slider. Equal distances on it change the recorded acceptance rate about equally. The expected rates are beside it.
+"""The lenience slider. Equal distances change the recorded acceptance rate about equally. It also shows expected acceptance and accuracy.
 
 Its value is JSON text with the method and the lenience, so that one update sets both. Event handlers on the server get the lenience as
 a number. `static/lenience_track/` draws the slider.
@@ -34,7 +34,7 @@ _SENT = TypeAdapter(_Sent)
 
 
 def lenience_value(method: str, lenience: float | None = None) -> str:
-    """The value of `LenienceTrack`. A `lenience` of None is the method's default."""
+    """The value of `LenienceTrack`. A `lenience` of None stands for the method's default."""
     if lenience is None:
         lenience = get_method(method).default_lenience
     return json.dumps({"method": method, "lenience": lenience})
@@ -46,7 +46,7 @@ class LenienceTrack(ScriptedHTML):
     MODULE = "lenience_track/lenience_track"
 
     def __init__(self, value: str = "", **kwargs: Any) -> None:
-        """Make a slider. It follows the pair and the temperature of the form named "", see `static/page/tell_form.js`."""
+        """Make a slider. Its scale follows the pair and the temperature of the form named "", see `static/page/tell_form.js`."""
         super().__init__(
             value,
             title=CONTROLS["lenience"].title,

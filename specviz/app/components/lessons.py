@@ -1,7 +1,7 @@
-"""The tab Learn: lessons on recorded text, the playground, and whether drafting pays.
+"""Components of the tab Learn: the lessons, the playground, and the calculator that shows whether drafting pays.
 
-The components' modules in `static/` compute and draw everything in the browser. When a lesson is opened, the browser fetches its steps
-from the route `/lessons`.
+The components' modules in `static/` compute and draw everything in the browser. When a lesson is opened, the browser fetches the lesson's
+steps from the route `/lessons`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specviz.schema.settings import MAX_DRAFT_LENGTH
 
 
 class Playground(ScriptedHTML):
-    """Six words with two distributions that can be dragged, and what each method does with them."""
+    """Two distributions over six words, whose probabilities can be dragged, and each method's result for them."""
 
     MODULE = "playground/playground"
     STYLES = ("shared/range", "playground/playground")
@@ -53,13 +53,13 @@ class LessonPlayer(ScriptedHTML):
     STYLES = ("race/race", "trace_view/inspector", "lesson/lesson")
 
     def __init__(self, lessons: Mapping[str, Lesson | BrokenLesson], **kwargs: Any) -> None:
-        """Offer `lessons`; `kwargs` as for `ScriptedHTML`."""
+        """Make a player of `lessons`, which are given by name; `kwargs` as for `ScriptedHTML`."""
         covers = [lesson.cover() for lesson in lessons.values()]
         super().__init__(methods=method_words(), lessons=covers, **kwargs)
 
 
 def _told(lesson: Lesson) -> dict[str, Any]:
-    """A whole lesson, JSON-ready. The "live" of a step is the query of the tab in which it can be tried, or None."""
+    """A whole lesson, JSON-ready. The "live" of a step is the query of a link that opens the step's settings in another tab, or None."""
     steps = []
     for step in lesson.steps:
         first, live = next(iter(step.texts.values())), step.picture.live
@@ -80,13 +80,13 @@ def _told(lesson: Lesson) -> dict[str, Any]:
 
 
 def _thinned(panes: Sequence[Any]) -> list[Any]:
-    """At most as many panes as a comparison may have: the first, the last and some between. Fewer than two panes become none."""
+    """Reduce panes to the maximum number in a comparison: the first, the last and some between them. Return [] for fewer than two."""
     steps = min(len(panes), PANES[-1]) - 1
     return [panes[round(at * (len(panes) - 1) / steps)] for at in range(steps + 1)] if steps > 0 else []
 
 
 def lesson_route() -> Route:
-    """The route `/lessons?name=…`, which answers with the whole lesson, or with a "problem"."""
+    """The route `/lessons?name=…`. It answers with the whole lesson; if the lesson is missing or broken, with a "problem"."""
 
     def answer(request: Request) -> Response:
         found = shown_lessons().get(request.query_params.get("name", ""))

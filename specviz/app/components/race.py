@@ -1,4 +1,4 @@
-"""The race that the page opens with: two recorded runs of one text on one clock, drawn by `static/race/`."""
+"""The race that the page opens with: two recorded runs for one prompt, replayed on one clock. `static/race/` draws it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The field for a custom rule, which shows the rule's formula or its error while it is typed; drawn by `static/rule_field/`.
+"""The field for a custom rule. While a visitor types, it shows the rule's formula or error. `static/rule_field/` draws the field.
 
-The browser has the rule parsed by the route `/rule?text=…`.
+The route `/rule?text=…` parses the rule for the browser.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RuleField(ScriptedHTML):
 
 
 def read_rule(text: str) -> dict[str, Any]:
-    """The `rule_words` of a typed rule, or, if it is invalid, the message and the position of the error."""
+    """Return the `rule_words` of a typed rule; for an invalid rule, its text and the message and position of the error."""
     try:
         parse(text)  # raises for an empty text, which `get_method` would take for the default rule
         return rule_words(get_method(OWN_RULE, text))
@@ -38,7 +38,7 @@ def read_rule(text: str) -> dict[str, Any]:
 
 
 def rule_route() -> Route:
-    """The route `/rule`."""
+    """The route `/rule`, which answers with the result of `read_rule`."""
 
     def answer(request: Request) -> Response:
         return JSONResponse(read_rule(request.query_params.get("text", "")))

@@ -47,7 +47,7 @@ def rule_words(method: Method) -> dict[str, Any]:
 
 
 def method_words() -> dict[str, dict[str, Any]]:
-    """For each method by name, what the browser needs: words, rule, symbol, colour, range of the lenience, words for its ends."""
+    """What the browser needs of each method, by the method's name: words, rule, symbol, colour, lenience range, words for its ends."""
     words = ["title", "label", "group", "sentence", "source", "default_lenience"]
     words += ["matches", "shares_noise", "is_compared"]
     return {
@@ -82,7 +82,7 @@ class ScriptedHTML(gr.HTML):
     MODULE: ClassVar[str]
     """Path of the module in `static/`, without the extension."""
     STYLES: ClassVar[tuple[str, ...] | None] = None
-    """Paths of the style sheets in `static/` that follow `shared/shared`, in order. None: only the one beside the module."""
+    """Paths of the style sheets in `static/` that follow `shared/shared`, in order. None: only the style sheet beside the module."""
     TEMPLATE: ClassVar[str]
     CSS: ClassVar[str]
     OWN_EVENTS: ClassVar[tuple[str, ...]] = ()
@@ -106,9 +106,9 @@ class ScriptedHTML(gr.HTML):
         )
 
     def preprocess(self, payload: str | None) -> str:
-        """The value from the browser."""
+        """Return the value that the browser sent; "" for None."""
         return payload or ""
 
     def postprocess(self, value: str | None) -> str:
-        """The value for the browser."""
+        """Return the value to send to the browser; "" for None."""
         return value or ""  # without gr.HTML's warning of script tags: here the value is never markup

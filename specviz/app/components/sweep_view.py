@@ -12,9 +12,8 @@ from specviz.app.marks import chart_marks
 class SweepView(ScriptedHTML):
     """Shows a sweep.
 
-    The value comes from `TradeoffEvents.shown`. A `choose` event requests the card of a point, which arrives in the prop `card`.
-    A `show` event requests another sweep. An `open` event opens a text of the card in Compare. An `own` event opens the settings
-    of a live sweep.
+    The value comes from `TradeoffEvents.shown`. A `choose` event requests the card of a point, which arrives in the prop `card`. A `show`
+    event requests another sweep. An `open` event opens a text of the card in Compare. An `own` event opens a live sweep's settings.
     """
 
     MODULE = "sweep_view/sweep_view"

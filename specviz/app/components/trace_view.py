@@ -23,10 +23,10 @@ def sources() -> dict[str, str | list[str]]:
 class TraceView(ScriptedHTML):
     """Shows one run from its trace, live or whole.
 
-    The value is the lines of a trace. If a new value begins with the previous one, the view appends the new lines; otherwise it starts
-    again. It counts lines that it cannot read. A `select` event has the index (from 0) and the text of the pinned token. A `fork` event
-    requests a fork (see `specviz.app.traces`), whose lines arrive in the prop `branch`; an `unfork` event stops the fork. In a form, a
-    `fill` event requests that the form's method and lenience be set; an `open` event requests that a visitor's file be shown.
+    The value is the lines of a trace. If a new value begins with the previous value, the view appends the new lines; otherwise it starts
+    again. The view counts lines that it cannot read. A `select` event has the index (from 0) and the text of the pinned token. A `fork`
+    event requests a fork (see `specviz.app.traces`), whose lines arrive in the prop `branch`; an `unfork` event stops the fork. In a form,
+    a `fill` event requests that the form's method and lenience be set; an `open` event requests that a visitor's file be shown.
     """
 
     MODULE = "trace_view/trace_view"
@@ -41,7 +41,7 @@ class TraceView(ScriptedHTML):
         Args:
             value: the initial trace.
             **kwargs: as for `ScriptedHTML`, and three props that are false by default. `keeps`: Back, Forward and a reload show a
-                visitor's run again. `forks`: `fork` events are answered. `form`: the view is in a form, whose controls request forks
-                and save; see `static/trace_view/form.js`.
+                visitor's run again. `forks`: `fork` events are answered. `form`: the view is in a form, whose controls can request forks
+                and save the run; see `static/trace_view/form.js`.
         """
         super().__init__(value, **{"methods": method_words(), "sources": sources(), "branch": ""} | kwargs)

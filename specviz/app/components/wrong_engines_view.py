@@ -1,4 +1,4 @@
-"""Six wrong engines: the probabilities of what each writes, beside the right ones, on six words. `static/wrong_engines/` draws them."""
+"""Six wrong engines: the probabilities with which each writes six words, beside the right ones. `static/wrong_engines/` draws them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specviz.analysis.wrong_engines import EXAMPLE, WRONG, Floats, Rule, bias
 from specviz.app.components.scripted_html import ScriptedHTML
 
 WORDS = ("sea", "light", "storm", "fog", "ship", "wind")
-"""The words of the example."""
+"""The vocabulary of the example."""
 _DIGITS = 12
 """Number of decimals to which probabilities are rounded before they are compared and shown."""
 
@@ -26,10 +26,10 @@ class WrongEnginesView(ScriptedHTML):
 
 
 def engine_card(rule: Rule) -> dict[str, Any]:
-    """What the page shows of a wrong engine, at the token whose distribution departs most from the right one.
+    """What the page shows of a wrong engine: the token at which its distribution departs most from the right one, and both distributions.
 
-    `after` is the word before this token, or None for the first token. `biases` are the total variation at this token and that of
-    both tokens together. `word` is the index of the word whose probability departs most.
+    `after` is the word before this token, or None for the first token. `biases` are two total variation distances: at this
+    token, and of both tokens together. `word` is the index of the word whose probability departs most.
     """
     law, claim = rule.law(*EXAMPLE), rule.claim(*EXAMPLE)
     tokens: list[tuple[str | None, Floats, Floats]] = [(None, law.sum(axis=1), claim.sum(axis=1))]

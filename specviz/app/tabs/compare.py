@@ -1,6 +1,6 @@
 """The tab Compare methods: two to four runs of one prompt and seed, side by side in one view.
 
-It opens on a recorded comparison. The button of a recorded comparison shows it, and sets the controls so that Run writes it live.
+It opens with a recorded comparison. A recorded comparison's button shows it and sets the controls so that Run generates its texts live.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RecordedComparison:
     """A recorded comparison for the tab.
 
     Attributes:
-        settings: the settings that write it live, by name: fields of `Request`, "pair" and "panes".
+        settings: the settings that generate the same texts live, by name: fields of `Request`, "pair" and "panes".
         lines: the view's value.
     """
 
@@ -88,15 +88,15 @@ class Compare:
     """The controls of the settings, by name: fields of `Request`, "pair" (of all panes) and "panes"."""
     view: CompareView
     recorded: dict[str, RecordedComparison]
-    """The recorded comparisons by key; the tab opens on the first."""
+    """The recorded comparisons by key; the tab opens with the first."""
     drop: Callable[[gr.Request], None]
-    """Ends the session's run and discards its further output."""
+    """Ends the run of a request's session and discards the run's further output."""
     run_after: Callable[[Any], None]
-    """Takes an event of another part of the page, which then starts a run."""
+    """Lets an event of another part of the page start a run."""
 
     @property
     def outputs(self) -> list[Component]:
-        """The components that `updates` updates, in order."""
+        """The components for which `updates` returns updates, in order."""
         return [*self.settings.values(), self.view]
 
     def updates(self, wanted: dict[str, Any], view: Any = "") -> list[Any]:

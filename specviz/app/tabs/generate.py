@@ -57,7 +57,7 @@ from specviz.serving.offer import offered_pairs
 from specviz.serving.service import Service
 
 OPENING = "token-rule"
-"""Key of the recorded run that the tab opens on."""
+"""Key of the recorded run with which the tab opens."""
 INSPECT = 10
 """Number of top tokens of each model to record with each token."""
 
@@ -73,18 +73,18 @@ class Generate:
     examples: gr.Dropdown
     """Recorded runs and example prompts. The value is the key of the recorded run that is shown, or ""."""
     drop: Callable[[gr.Request], None]
-    """Ends the session's run and discards its further output."""
+    """Ends the run of a request's session and discards the run's further output."""
 
 
 def show_recorded(key: str, limits: Limits, **how: Any) -> tuple[str, dict[str, Any]]:
-    """For a recorded run, the view's value and the values of the form's controls; `how` as for `recorded_value`."""
+    """Return the view's value and the values of the form's controls for the recorded run `key`. For `how` see `recorded_value`."""
     recordings = read_recorded_runs()
     run = recordings.load(key)
     return recorded_value(recordings, key, run, **how), form_of(run, limits)
 
 
 def generate_tab(page: gr.Blocks, service: Service) -> Generate:
-    """Build the tab's content, inside the caller's `gr.Tab`. It opens on the recorded run `OPENING`."""
+    """Build the tab's content, inside the caller's `gr.Tab`. It opens with the recorded run `OPENING`."""
     value, opening = show_recorded(OPENING, service.limits)
     start = opening["method"]
     limit = service.limits.max_trace_bytes
@@ -199,8 +199,8 @@ def fill(settings: Mapping[str, Component], values: Mapping[str, Any]) -> list[A
 
 
 def fresh(settings: Mapping[str, Component], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The wanted values; for other controls the values of a fresh page, since an address omits empty values. An address also omits a long
-    prompt: if `wanted` has settings but no prompt, the prompt stays in its field.
+    """Return `wanted` with a fresh page's values for the other controls, since an address omits empty values. An address also omits a long
+    prompt: if `wanted` has settings but no prompt, no prompt is added, so that the field keeps its text.
     """
     first = {name: component.value for name, component in settings.items()}
     return {name: value for name, value in first.items() if name != "prompt" or not wanted} | dict(wanted)

@@ -35,7 +35,7 @@ from specviz.serving.service import Service
 
 PREFIX = "tradeoff-"
 POINTS, ITEMS = (2, 5), (8, 32)
-"""Ranges of the number of leniences per method, and of questions. The largest sweep takes minutes on two cores."""
+"""Ranges of two numbers: leniences per method, and questions. The largest sweep takes minutes on two cores."""
 MAX_METHODS, TOKENS = 4, 24
 """Maximum methods of a live sweep; maximum tokens of each text."""
 UPDATE_SECONDS = 1.0
@@ -48,7 +48,7 @@ OWN = "own"
 def tradeoff_tab(
     page: gr.Blocks, service: Service, compare: Compare, tabs: gr.Tabs, recorded: Mapping[str, Results]
 ) -> Component:
-    """Build the tab's content. It opens on the first of `recorded`. Texts open in `compare`, which is one of the `tabs`.
+    """Build the tab's content. It opens with the first of `recorded`. Texts open in `compare`, which is one of the `tabs`.
 
     Returns the pair dropdown of a live sweep.
     """
@@ -128,7 +128,7 @@ class TradeoffEvents:
         self._names = [sweep.name or title for title, sweep in recorded.items()]
 
     def shown(self, which: int, live: Live | None = None, *, said: str = "", failure: str = "") -> str:
-        """The value of `SweepView` for the sweep with index `which`; `said` is a sentence about its progress."""
+        """The value of `SweepView` for the sweep with index `which`; `said` is a sentence about the sweep's progress."""
         sweeps = self._sweeps(live)
         count = max(len(sweeps), which + 1)
         value = {
@@ -143,18 +143,18 @@ class TradeoffEvents:
         return [*self._recorded, *([live.sweep] if live and live.sweep else [])]
 
     def show(self, live: Live, event: gr.EventData) -> str:
-        """The visitor chose another sweep: return the view's value."""
+        """Return the view's value for the sweep that the visitor has chosen."""
         return self.shown(_sent(self._sweeps(live), event, "sweep")[0], live)
 
     def choose(self, live: Live, event: gr.EventData) -> Any:
-        """The visitor chose a point: return an update of the view's prop `card`."""
+        """Return an update of the view's prop `card` for the point that the visitor has chosen."""
         which, sweep = _sent(self._sweeps(live), event, "sweep")
         index, point = _sent(sweep.points, event, "point")
         about = {"sweep": which, "point": index, **card(sweep, point)}
         return gr.update(card=json.dumps(about, ensure_ascii=False))
 
     def text(self, live: Live, event: gr.EventData) -> dict[str, Any]:
-        """Settings for Compare that write the chosen text again, beside both models and lossless decoding."""
+        """Settings for Compare that generate the chosen text again, beside the texts of each model alone and of lossless decoding."""
         _, sweep = _sent(self._sweeps(live), event, "sweep")
         _, point = _sent(sweep.points, event, "point")
         _, (own, _) = _sent(texts_of(sweep, point), event, "text")
@@ -223,7 +223,7 @@ def plan_of(pair: str, methods: list[str], points: float, temperature: float, li
 
 
 def _sent(found: Any, event: gr.EventData, name: str) -> tuple[int, Any]:
-    """The index that the browser sent under `name`, and the item of `found` with this index. Raises RequestError if there is none."""
+    """The index that the browser sent under `name`, and the item of `found` with this index. Raises RequestError for a wrong index."""
     index: Any = sent_with(event).get(name)
     if type(index) is int and 0 <= index < len(found):
         return index, found[index]

@@ -129,8 +129,8 @@ def texts_of(sweep: Results, point: Point) -> list[tuple[Sample, Sample | None]]
 def card(sweep: Results, point: Point) -> dict[str, Any]:
     """A point's card: figures beside those of the models or of lossless decoding, and the texts.
 
-    `first` is the index of the text to show first. Texts may score higher or lower than the verifier's: `first` is the first text of the
-    more frequent kind. If all scores are equal, it is the first text that differs from the verifier's, or 0.
+    `first` is the index of the text to show first. If more texts score below the verifier's text than above it, this is the first text
+    that scores below, otherwise the first that scores above. If all scores are equal: the first that differs from the verifier's, or 0.
     """
     texts, method = texts_of(sweep, point), METHODS[point.setting.method]
     beside = [(at, own, verifier) for at, (own, verifier) in enumerate(texts) if verifier]
@@ -187,7 +187,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _compared(point: Point) -> list[str]:
-    """Sentences that compare the point's accuracy with the verifier's, speculative decoding's, and that of lossless min-p."""
+    """Sentences that compare the point's accuracy with the verifier's, speculative decoding's and lossless min-p's."""
     sides = {
         "Against the verifier": point.against_verifier,
         "Against speculative decoding with as many rejected": point.against_speed,

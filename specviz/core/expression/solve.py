@@ -74,7 +74,7 @@ class _Solver:
         self._range = partial(_range, leniences=leniences)
 
     def bound(self, node: Node, rising: bool) -> Bound:
-        """The `Bound` of a node: the smallest `a` from which on it is at least the level (`rising`), or at most the level (not `rising`).
+        """The `Bound` of a node: the smallest `a` from which on the node is at least the level, or at most the level if not `rising`.
 
         Raises:
             _UnsolvableError: such an `a` cannot be computed.
@@ -112,7 +112,7 @@ class _Solver:
         return bound
 
     def _step(self, node: Node, rising: bool) -> tuple[Node, bool, Bound, float]:
-        """The part with the lenience; whether the node grows with it; the inverse, from node level to part level; the least node level."""
+        """Return the part with the lenience, whether the node grows with this part, the inverse function, and a lower bound of the node."""
         name, left, right = node.name, node.parts[0], node.parts[-1]
         if name == "negative":
             return left, False, lambda _, level: -level, -math.inf

@@ -2,7 +2,7 @@
 
 A rule is about one position. `q(v)` and `p(v)` are the draft token's probabilities under drafter and verifier; `max q`, `H(q)` and
 `top(k, q)` are a distribution's largest probability, entropy in nats and k-th largest probability; `q1` and `p1` are the
-distributions at temperature 1. `TV` is the total variation of q and p, `JS` the Jensen-Shannon divergence of q1 and p1 in nats, `a`
+distributions at temperature 1. `TV` is the total variation of q and p; `JS` is the Jensen-Shannon divergence of q1 and p1 in nats; `a` is
 the lenience. + - * / and min max sqrt log exp combine numbers. Comparisons of numbers are true or false; `and`, `or`, `not` combine them.
 
 Knows no tensor: `tensors` compiles trees. The page gets trees as data, and `static/shared/expression.js` evaluates them.
@@ -168,7 +168,7 @@ def parse_number(text: str) -> Node:
 
 
 def compared(rule: Node) -> tuple[Node, Node] | None:
-    """Both sides, the greater first, of a single `>=` or `<=` in which a token's value can only be the whole greater side; else None."""
+    """The greater and the lesser side of a rule that is one `>=` or `<=`; None otherwise, or if a "(v)" is not the whole greater side."""
     if rule.name not in (">=", "<="):
         return None
     greater, lesser = rule.parts if rule.name == ">=" else rule.parts[::-1]
@@ -268,7 +268,7 @@ class _Parser:
         return left
 
     def _nested(self, least: int = 1) -> Node:
-        """`_expression` one level deeper."""
+        """Read an `_expression` one nesting level deeper."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._error(f"This nests too deep: {MAX_DEPTH} levels may be.")
@@ -277,7 +277,7 @@ class _Parser:
         return node
 
     def _operand(self, node: Node, operator: str) -> Node:
-        """Return `node`. RuleError unless the operand of `and`, `or` and `not` is true or false, and that of other operators a number."""
+        """Return `node`. RuleError if `node` is a number and `operator` takes truths (`and`, `or`, `not`), or the other way round."""
         wants_truth = operator in ("and", "or", "not")
         if wants_truth and not node.is_truth:
             raise self._error(f"“{operator}” joins comparisons; this is a number.", node.position)

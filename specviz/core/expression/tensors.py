@@ -1,7 +1,7 @@
 """Compiles a rule's tree to a function from two models' distributions and a lenience to tensors.
 
-Settings (numbers, the lenience) are computed in float64, and rounded where they meet a distribution. Values per position are
-[..., 1], values per token [..., V]. A comparison with NaN does not hold. Knows no text and no method.
+Settings (numbers, the lenience) are computed in float64, and rounded when they are combined with a distribution. Values per position
+are [..., 1], values per token [..., V]. A comparison with NaN does not hold. Knows no text and no method.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def compile_rule(node: Node) -> Rule:
 
 
 def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]) -> Rule:
-    """Make a rule of a Python function; score and threshold become finite tensors."""
+    """Turn a Python function into a rule; its score and threshold become finite tensors."""
 
     def rule(b: Distributions, a: Number) -> tuple[Tensor, Tensor]:
         score, threshold = (tensor(value, b.q) for value in function(b, a))
@@ -133,7 +133,7 @@ _ON_TENSORS: dict[str, Callable[..., Tensor]] = {
 
 
 def apply(name: str, *values: Value) -> Value:
-    """Apply an operator or function to numbers or tensors; if there are more than two, from left to right."""
+    """Apply an operator or function to numbers or tensors. More than two values are combined from left to right."""
     if len(values) > 2:
         return reduce(partial(apply, name), values)
     like = next((value for value in values if isinstance(value, Tensor)), None)
@@ -146,7 +146,7 @@ def apply(name: str, *values: Value) -> Value:
 
 
 def compile_value(node: Node) -> Compiled:
-    """Compile any tree. Numbers and the lenience alone give a setting, anything else gives a tensor. Every node is computed once."""
+    """Compile any tree. A tree of only numbers and the lenience returns a setting; any other tree returns a tensor."""
     if node.name == "number":
         return lambda b, a, tokens: node.value
     if node.name == "a":
@@ -178,7 +178,7 @@ _NO_NUMBER = "This is no number, whatever the models say."
 
 
 def probe(rule: Node, text: str) -> None:
-    """Raise RuleError if a part of a rule is NaN, or divides by zero, for all tried inputs. It points to an innermost such part."""
+    """Raise RuleError if a part of a rule is NaN, or divides by zero, for all tried inputs. The error points to an innermost such part."""
     # Eight pairs of distributions at each lenience.
     logits = 2 * torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lenience = torch.tensor(_LENIENCES, dtype=torch.float64)[:, None, None].expand(-1, 8, 1)

@@ -45,8 +45,8 @@ class PackedLinear(nn.Module):
 def pack(model: nn.Module) -> None:
     """Replace the linear layers of a float32 model on the CPU, freeing their plain weights.
 
-    A weight that is also the embedding keeps its plain copy there. Does nothing on other devices and dtypes, where torch
-    lacks oneDNN, and if SPECVIZ_PREPACK is off.
+    If a weight is also the embedding, the embedding keeps the plain weight. Does nothing for other devices or dtypes, if torch
+    lacks oneDNN, or if SPECVIZ_PREPACK is off.
     """
     if not environment.PREPACK.value() or not has_packed_products():
         return

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 _FEW, _TIMED = 8, 2
-"""Most tokens of a pass for which a number of threads is chosen, and tokens of the passes that are timed for it."""
+"""Maximum number of tokens of a pass that uses the measured number of threads, and number of tokens of the timed passes."""
 _REPETITIONS = 2
 _WORTHWHILE = 0.9
 """More threads are used only if they save a tenth of the time: other programs may need the cores."""
@@ -79,7 +79,7 @@ def fastest(run: Callable[[], object], repetitions: int) -> float:
 
 
 def quickest(run: Callable[[int], object], counts: list[int]) -> int:
-    """The number of threads with which `run` takes the least time; a larger one only if it saves a tenth."""
+    """The number of threads with which `run` takes the least time; a larger number is returned only if it saves a tenth."""
     best = counts[0]
     taken = {count: fastest(partial(run, count), _REPETITIONS) for count in counts}
     for count in counts[1:]:

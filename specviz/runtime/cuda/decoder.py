@@ -26,7 +26,7 @@ _KINDS = ("llama", "qwen2", "qwen3")
 _TRIED = 12
 """Number of tokens at which a decoder's logits are compared with the model's."""
 _APART = 0.2
-"""Largest RMS difference of logits, as a share of their standard deviation; with random weights, bfloat16 rounding makes a third of it."""
+"""Maximum RMS difference of logits, relative to their standard deviation. With random weights, bfloat16 rounding causes a third of this."""
 _PART = 128
 """Positions that one program of `attend` reads."""
 _QUERIES = 16
@@ -154,7 +154,7 @@ class Decoder:
 
     @torch.inference_mode()
     def is_right(self, model: Any) -> bool:
-        """Whether this decoder's logits of a few tokens are the model's up to rounding."""
+        """Whether this decoder's logits of a few tokens equal the model's up to rounding."""
         cache = KVCache()
         cache.reserve(1, _TRIED)
         self.prepare(cache)
@@ -182,7 +182,7 @@ class Decoder:
     def read(
         self, tokens: Tensor, positions: Tensor, index: Tensor, cache: KVCache, slots: slice, visible: int
     ) -> Tensor:
-        """Hidden states [B, n, hidden] after the last layer; keys and values are written into the cache. Only launches kernels.
+        """Hidden states [B, n, hidden] before the final norm; keys and values are written into the cache. Only launches kernels.
 
         Args:
             tokens, positions: int64 [B, n]. If the pass is captured, they must keep their addresses.

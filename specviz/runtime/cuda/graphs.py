@@ -2,7 +2,7 @@
 
 A shape is captured at its third pass; the first two run kernel by kernel, which a capture needs as warm-up anyway. A
 capture is used only if its first replay agrees with the plain pass. A shape that failed is not tried again, and after three
-failures in a row no more captures are made; those made are still used.
+failures in a row no more captures are made; existing captures are still used.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Graphs:
         return self._strikes < STRIKES and not self._suspended and len(self) < MOST
 
     def run(self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Tensor:
-        """`forward(*inputs)`, captured after `PLAIN` calls and then replayed. Work is queued on the current stream.
+        """Returns `forward(*inputs)`. After `PLAIN` calls the pass is captured, then replayed. Work is queued on the current stream.
 
         Args:
             shape: identifies the pass. Calls with equal shapes may differ in the values of `inputs` alone.
@@ -84,7 +84,7 @@ class Graphs:
     def _capture(
         self, shape: Shape, forward: Callable[..., Tensor], inputs: Sequence[Tensor], expected: Tensor
     ) -> None:
-        """Capture a shape; stores None instead if that fails."""
+        """Capture the pass and store it under `shape`; if that fails, store None."""
         own, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
         try:
             captured = _Captured(graph, own, self._output(expected))
@@ -113,7 +113,7 @@ class Graphs:
         return self._outputs[size][: like.numel()].view(like.shape)
 
     def _record(self, captured: _Captured, forward: Callable[..., Tensor], device: Any) -> None:
-        """Capture a pass. Not with `torch.cuda.graph`, which synchronises the whole device and empties all caches."""
+        """Capture a pass. `torch.cuda.graph` is not used: it synchronises the whole device and empties all caches."""
         # One stream for all captures: memory is shared only within a stream, and each stream has a cuBLAS workspace.
         self._stream = self._stream or torch.cuda.Stream(device)
         self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -128,8 +128,8 @@ class Graphs:
     def clear(self) -> None:
         """Free all captures, because buffers move or are freed; waits until none runs.
 
-        All at once: freeing a graph frees the stream's cuBLAS workspace, which other graphs use (torch 2.12 and later). The
-        pool goes with them: torch refuses a capture into a pool whose graphs are all gone.
+        They are freed all at once: freeing a graph frees the stream's cuBLAS workspace, which other graphs use (torch 2.12 and later). The
+        memory pool goes too: torch refuses a capture into a pool whose graphs are all gone.
         """
         for device in {each.output.device for each in self._captured.values() if each}:
             with contextlib.suppress(RuntimeError, AssertionError):  # the device may be gone
@@ -150,7 +150,7 @@ class Graphs:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A graph, the tensors that it reads, and the tensor that it writes, which other graphs write too."""
+    """A graph, the tensors that it reads, and its output tensor, which other graphs may share."""
 
     graph: Any
     inputs: list[Tensor]

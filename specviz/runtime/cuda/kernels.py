@@ -129,7 +129,7 @@ def attend(  # type: ignore[no-untyped-def]
     Args:
         queries: [T, HEADS, SIZE]. keys, values, columns, slot_step, head_step: as in `project_heads`.
         positions: int64 [T]: a query sees positions at or before its own.
-        mixed: float32 [parts, T, HEADS, SIZE], written: values, weighted by exp(score − largest score).
+        mixed: float32 [parts, T, HEADS, SIZE], written: the sum of values, weighted by exp(score − largest score).
         largest, sums: float32 [parts, T, HEADS], written: the largest score, and the sum of the exponentials.
     """
     sharing: tl.constexpr = HEADS // KEY_HEADS

@@ -1,7 +1,7 @@
 """A model's workspace on a GPU: a KV cache that outlives batches, and the passes captured over its buffers.
 
 Captured passes hold their buffers by address, so these outlive a batch and grow in large steps. One runner at a time uses a
-model's workspace; others allocate buffers of their own.
+model's workspace; other runners allocate their own buffers.
 """
 
 from __future__ import annotations

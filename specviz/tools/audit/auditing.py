@@ -29,7 +29,7 @@ class AuditOptions:
     """What to audit; `specviz audit --help` describes each option.
 
     Raises:
-        RequestError: a value is out of range, a function or server lacks `models`, or a function without exactly one temperature.
+        RequestError: a value is out of range; a function or server comes without `models`; a function comes with several temperatures.
     """
 
     engines: tuple[str, ...] = ()
@@ -56,17 +56,17 @@ class AuditOptions:
 
     @property
     def names(self) -> list[str]:
-        """The engines that were asked for, or all known ones that are installed."""
+        """The names in `engines`, without repetitions; if there are none, the known engines that are installed."""
         return list(dict.fromkeys(self.engines)) or [name for name in BUILT_IN if is_installed(name)]
 
     @property
     def others(self) -> list[str]:
-        """The functions and servers that were asked for."""
+        """The functions and servers in `engines`."""
         return [name for name in self.engines if ":" in name]
 
     @property
     def draft_length(self) -> int:
-        """K of all known engines. For an engine with bonus tokens, the last of `tokens` is the bonus token of an accepted block."""
+        """K of all known engines. For an engine with bonus tokens, the last sampled token is the bonus token of an accepted block."""
         return max(1, self.tokens - 1)
 
 

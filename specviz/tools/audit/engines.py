@@ -24,9 +24,9 @@ Draw = Callable[[int, float, Sequence[int]], Iterator[list[int]]]
 """An engine: number of new tokens, temperature, seeds -> for each seed, the new token ids of a sample."""
 
 _BATCH = 50
-"""Number of samples that SpecViz draws as one batch, or asks of a server as one group. An audit can be stopped between groups."""
+"""Number of samples that SpecViz draws as one batch, or asks of a server as one group. An audit can be stopped between them."""
 _AT_ONCE = 8
-"""Number of concurrent calls, which a server can batch."""
+"""Number of concurrent calls to a server, which can batch them."""
 _SECONDS = 60.0
 
 
@@ -41,7 +41,7 @@ def is_installed(name: str) -> bool:
 
 
 def find_engine(name: str, bed: Bed, body: str) -> Draw:
-    """The engine with this name: a known one, the URL of a server, or `module:function`. `body` is for a server.
+    """The engine with this name: a known one, the URL of a server, or `module:function`. `body` is JSON with more parameters for a server.
 
     Raises:
         RequestError, EngineError: there is no such engine here, `body` is no JSON object, or llama.cpp's logits are wrong.
@@ -116,7 +116,7 @@ def _function(name: str) -> Draw:
 
 
 def _endpoint(address: str, bed: Bed, body: str) -> Draw:
-    """A server with OpenAI's completions as an engine; the pair's tokenizer encodes its texts. `body` has more parameters, as JSON."""
+    """A server with OpenAI's completions API as an engine; the pair's tokenizer encodes its texts. `body`: more parameters, as JSON."""
     try:
         more = json.loads(body)
     except ValueError:

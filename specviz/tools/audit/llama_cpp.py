@@ -29,7 +29,7 @@ _CLOSE = 1e-3
 def llama_cpp(
     pair: ModelPair, draft_length: int
 ) -> Callable[[int, float, Sequence[int]], Iterator[list[int]]]:
-    """llama.cpp's `Llama` with a draft model, as an engine of `audit.engines`.
+    """llama.cpp's `Llama` with a draft model, as a `Draw` of `specviz.tools.audit.engines`.
 
     Raises:
         RequestError: the verifier is no model of type llama.
@@ -71,7 +71,7 @@ def llama_cpp(
 
 
 def write_gguf(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a model of type llama, without a vocabulary: its inputs are ids.
+    """Write a model of type llama to a GGUF file without a vocabulary: the model's inputs are token ids.
 
     Raises:
         RequestError: the model is of another type.

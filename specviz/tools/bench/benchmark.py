@@ -40,7 +40,7 @@ class BenchmarkOptions:
     """What to measure; `specviz bench --help` describes each option.
 
     Attributes:
-        shape: two names in `specviz.tools.bench.shapes.SHAPES`, which replace `pair`.
+        shape: drafter and verifier, as names in `specviz.tools.bench.shapes.SHAPES`. If given, `pair` is not used.
         contenders: keys of contenders; empty for all.
         prompts: maximum number of held-out prompts, whose kinds alternate.
     """
@@ -79,7 +79,7 @@ class Benchmark:
     """A benchmark. If it is interrupted, its results so far remain.
 
     Attributes:
-        contenders: the chosen contenders, also those that were left out later.
+        contenders: the chosen contenders, including those that were left out later.
         about: a description of what was measured, and on which machine.
         notes: sentences below the table, such as about contenders that were left out.
     """
@@ -159,7 +159,7 @@ def measure(
     found = Benchmark(list(present), _about(options, bed, len(prompts), command))
 
     def write(contender: Contender, prompt: list[int], temperature: float, seed: int = 0) -> Measured | None:
-        """One run; None if the contender is left out, as another project's contender is once it has failed."""
+        """Run a contender once; None if it is left out. Another project's contender is left out after its first failure."""
         if contender not in present:
             return None
         torch.set_num_threads(contender.threads or bed.threads)

@@ -90,7 +90,7 @@ class Bed:
     Attributes:
         threads: maximum number of threads of a contender.
         draft_length: K of all contenders that draft a fixed number of tokens.
-        others: prompts of the further sequences that are written concurrently, each a list of token ids.
+        others: token ids of further prompts, for contenders that write several sequences in one batch.
     """
 
     ours: ModelPair
@@ -145,7 +145,7 @@ def contenders(bed: Bed) -> list[Contender]:
 
 
 def _ours(bed: Bed, others: list[list[int]], options: dict[str, Any], request: Request) -> Measured:
-    """The request, and one with each of the prompts `others`, as one batch of the engine."""
+    """Run one batch of the engine: the request, and a copy of it for each of the prompts `others`."""
     own = replace(request, **options)
     arrivals, runs = list[float](), dict[int, Run]()
 

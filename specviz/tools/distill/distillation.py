@@ -46,7 +46,7 @@ from specviz.tools.machine import describe_machine
 from specviz.tools.templates import render
 
 _FILE_BYTES = 9_000_000
-"""Maximum size of a file of weights, in bytes. A Space accepts such files in a git push."""
+"""Maximum size of a file of weights, in bytes. A Hugging Face Space accepts such files in a git push."""
 _TEMPERATURES = (1.0, 0.7, 0.0)
 """Temperatures at which a drafter's acceptance rate is measured."""
 _CARD = Path(__file__).with_name("model_card.md.j2")
@@ -166,7 +166,7 @@ def _read_texts(settings: DistillationSettings, known: int) -> dict[Text, None]:
 def _write_texts(
     settings: DistillationSettings, texts: dict[Text, None], folder: Path, device: str, progress: Progress
 ) -> None:
-    """Add distinct texts of the verifier to `texts`, up to the number of tokens to train on. Existing files are read, others written."""
+    """Add distinct texts of the verifier to `texts` until they suffice for training. Reads the files in `folder` and adds missing ones."""
     pair = load_pair(settings.verifier, device=device)
     folder.mkdir(exist_ok=True)
     for index in itertools.count(len(texts)):  # other seeds than those of given texts
@@ -184,7 +184,7 @@ def _write_texts(
 def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabulary]:
     """Read a drafter to continue from, in float32, and its vocabulary.
 
-    The verifier has `known` ids, and `size` with padding.
+    `known` is the number of the verifier's ids, and `size` their number with padding.
 
     Raises:
         RequestError: the folder has no drafter, or the drafter has another tokenizer.
@@ -204,7 +204,7 @@ def read_drafter(folder: Path, known: int, size: int) -> tuple[Any, SmallVocabul
 
 
 def _acceptance_rates(pair: ModelPair) -> dict[str, float]:
-    """The lossless acceptance rate (accepted / examined draft tokens) over all held-out prompts, by temperature in words."""
+    """The lossless acceptance rate (accepted / examined draft tokens) over all held-out prompts, by name: "lossless, T = 0.7"."""
     rates = {}
     # The rate does not depend on the draft length. A short one is faster while the drafter is poor.
     settings: dict[str, Any] = {"max_new_tokens": 96, "draft_length": 2, "repetition_penalty": 1.0}

@@ -18,7 +18,7 @@ _SLOT = re.compile(r"\{([^{}]+)\}")
 _REPEATED = ("name", "items")
 """Slots that have the same word everywhere in a prompt. Other slots for words get a different word at each occurrence."""
 _NEAR = 0.75
-"""A made prompt is too similar to a held-out one if their common words are at least this share of the longer one's words."""
+"""A made prompt is too similar to a held-out prompt if their common words are at least this share of the longer prompt's words."""
 
 
 def held_out_by_kind() -> dict[str, list[str]]:
@@ -32,7 +32,7 @@ def held_out_prompts() -> list[str]:
 
 
 def made_prompts(draw: random.Random) -> Iterator[str]:
-    """Endless distinct prompts from templates, kinds equally often, none similar to a held-out prompt or part of a built-in question."""
+    """Yield endless distinct prompts, kinds equally often. None is similar to a held-out prompt or part of a built-in question."""
     made = _read()
     kinds = list(made["templates"].values())
     held_out = [_words(prompt) for prompt in held_out_prompts()]
@@ -56,7 +56,7 @@ def _read() -> dict[str, dict[str, list[str]]]:
 
 
 def _fill(template: str, words: dict[str, list[str]], draw: random.Random) -> str:
-    """Fill the slots: {2..99} with a number, {a|b} with a or b, {topic} with one of its words."""
+    """Fill the slots: {2..99} with a number, {a|b} with a or b, {topic} with one of the words for topics."""
     filled, used = dict[str, str](), set[str]()
 
     def fill(slot: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ class DistillationSettings:
         start: folder of a drafter to continue from, with its own layers and vocabulary; "" starts from the verifier's weights.
         skills: number of questions with known answers that the drafter in `start` learns; on the texts it keeps its former distributions.
             0 trains on the texts alone.
-        four_bits: train with matrices rounded to Q4_1, the format in which they are then stored; otherwise Q8_0.
+        four_bits: train with matrices rounded to Q4_1, and store them in this format; if False, they are stored as Q8_0.
 
     Raises:
         RequestError: there are `skills`, but no drafter to `start` from.

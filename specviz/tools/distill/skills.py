@@ -26,16 +26,16 @@ _SHARES = {
     "extreme": 0.02,
     "fact": 0.10,
 }
-"""Share of the questions that ask for each skill, or for a fact alone."""
+"""Share of the questions for each skill; "fact" stands for questions for a fact alone."""
 _MIXED_SHARE = 0.3
-"""Share of the questions that also ask for a fact, among the skill questions with a `clause`."""
+"""Among the skill questions with a `clause`, the share that also asks for a fact."""
 _STORY_SHARE = 0.3
 _NUMBERS = {
     "sum": (0.85, (10, 99, 10, 99), (10, 99, 2, 9)),
     "difference": (0.85, (10, 99, 10, 99), (12, 99, 2, 9)),
     "product": (0.8, (11, 99, 2, 9), (2, 12, 2, 12)),
 }
-"""By skill: a share of its questions, the ranges (low, high, low, high) of their two numbers, and those in its other questions."""
+"""By skill: a share of its questions, the ranges (low, high, low, high) of two numbers in these, and the ranges in the other questions."""
 _HELD_OUT = 24
 """Problems whose hash (0 to 255) is below this are held out."""
 

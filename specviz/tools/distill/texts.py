@@ -31,7 +31,7 @@ MARK = "\u2603"
 
 
 class Text(NamedTuple):
-    """A sequence of ids: a prompt, then from index `start` on the text that the verifier wrote."""
+    """The ids of a prompt, followed by the ids that the verifier wrote, which begin at index `start`."""
 
     ids: tuple[int, ...]
     start: int
@@ -56,7 +56,7 @@ def load_texts(path: Path, known: int) -> list[Text]:
     """Read what `save_texts` wrote.
 
     Raises:
-        RequestError: the file cannot be read, or has ids that are not below `known`, which belong to another tokenizer.
+        RequestError: the file cannot be read, or has ids outside [0, `known`), which belong to another tokenizer.
     """
     try:
         columns = load_file(path)
@@ -69,7 +69,7 @@ def load_texts(path: Path, known: int) -> list[Text]:
 
 
 def write_texts(pair: ModelPair, count: int, seed: int, answer_tokens: int) -> list[Text]:
-    """Let the verifier write `count` answers in one batch: up to a quarter to user turns that it wrote, the rest to made prompts.
+    """Let the verifier answer `count` prompts in one batch. Up to a quarter are user turns that it wrote itself; the rest are made prompts.
 
     A base model has no chat template and continues made prompts.
     """

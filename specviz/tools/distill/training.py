@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 class Batches:
-    """Batches of rows with the teacher's distributions over `kept` [N], the teacher's ids that the student knows.
+    """Batches of rows, with the teacher's distributions to learn. `kept` [N] are the teacher's ids that the student knows.
 
     `reads` [V] maps the teacher's ids to the student's input ids.
     """
@@ -110,7 +110,7 @@ class Batches:
     def _distributions(
         self, number: int, ids: Tensor, shared: int, free: Tensor, temperature: float
     ) -> Tensor:
-        """The teacher's distributions [n, N] at the n positions `free` [B, T − shared]."""
+        """The teacher's distributions [n, N] at the n positions where `free` [B, T − shared] is True."""
         hidden = self._hidden.get(number)
         if hidden is None:
             some = free.any(1)
@@ -134,7 +134,7 @@ def skill_batches(
     """Batches that teach a drafter answers and otherwise preserve its distributions.
 
     The teacher is `former`, the drafter before training. On the taught parts of answers the drafter learns the tokens. On the other parts,
-    and on the texts, it learns its former distributions. A question with taught tokens that the drafter does not know is left out.
+    and on the texts, it learns its former distributions. A question is left out if the drafter lacks one of its taught tokens.
     """
     reads, known = vocabulary.reads.tolist(), {*vocabulary.kept.tolist()}
     own = torch.arange(len(known))
@@ -244,7 +244,7 @@ class Training:
         }
 
     def _step(self, batch: int, done: float) -> float:
-        """One optimizer step. `done` is the finished share of the training. Returns the acceptance rate of lossless decoding."""
+        """One optimizer step. `done` is the finished share of the training. Returns the batch's acceptance rate of lossless decoding."""
         step = len(self._agreements)
         for group in self._optimizer.param_groups:
             warm_up = min(1.0, (step + 1) / _WARM_UP_STEPS)
@@ -293,7 +293,7 @@ def _write(weights: Iterable[Tensor], values: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 def loss_gradient(scores: Tensor, p: Tensor, sharpness: float) -> tuple[Tensor, Tensor]:
-    """The gradient of the loss in the student's logits `scores` [n, N], and the acceptance rate of lossless decoding, a scalar.
+    """Gradient of the loss with respect to the student's logits `scores` [n, N], and the acceptance rate of lossless decoding, a scalar.
 
     The loss is (1 − sharpness)·KL(p ‖ q) + sharpness·TV(q, p), the mean over n positions; `p` is [n, N]. The acceptance
     rate is 1 − TV (Leviathan et al. 2023, corollary 3.6), but KL learns faster while q is far from p. The closed form saves

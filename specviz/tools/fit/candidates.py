@@ -19,12 +19,12 @@ from specviz.models.registry import (
 
 
 def candidates(names: Sequence[str]) -> list[PairSpec]:
-    """A pair of each drafter with the verifier, which is the last name. A pair's name stands for its drafter, as the last name for its
-    verifier, and as the only name for both.
+    """Pair each drafter with the verifier, which is the last of `names`. The name of a registry's pair stands for the pair's drafter; as
+    the last name, for its verifier; as the only name, for both.
 
     Raises:
-        RequestError: a name is none of a folder, a repository or a pair, or a drafter is a lookup.
-        PairError: a drafter that works only with its pair's verifier is given another one.
+        RequestError: a name is no folder, repository or pair; the only name is no pair; or a drafter is a lookup.
+        PairError: a drafter works only with its own pair's verifier, but the last name is another verifier.
     """
     if len(names) == 1 and names[0] not in PAIRS:
         raise RequestError(f"Name a drafter and then its verifier, or one of the pairs: {', '.join(PAIRS)}.")

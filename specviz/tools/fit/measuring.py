@@ -35,7 +35,7 @@ ALONE = 0
 _COST_PROMPTS, _FIRST_ROUNDS = 7, 2
 """Number of prompts for timing rounds, one of each built-in kind; number of a run's first rounds that are ignored (cold caches)."""
 _BEST = 3
-"""Number of draft lengths whose speed-up is measured, unless the options name some."""
+"""Number of draft lengths whose speed-up is measured, unless the options name draft lengths."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class FitOptions:
 
 
 Times = dict[int, dict[str, float]]
-"""Results of `_time` for one prompt, by draft length; `ALONE` is always among them."""
+"""Results of `_time` for one prompt, by draft length; `ALONE` is always a key."""
 
 
 class Fit:
@@ -91,7 +91,7 @@ class Fit:
 
     Attributes:
         texts: by temperature, the models' agreement along the text of each prompt.
-        rounds: by temperature, the timed rounds of each of the first prompts.
+        rounds: by temperature, the timed rounds of each of the first `_COST_PROMPTS` prompts.
         runs: by temperature, the timed runs of each prompt.
     """
 
@@ -113,7 +113,7 @@ class Fit:
         """Measure everything.
 
         Raises:
-            StoppedError: stopped.
+            StoppedError: `stop` was set.
             RequestError, EngineError: from the engine.
         """
         engine, indices = Engine(self.pair), range(len(self.items))
@@ -134,7 +134,7 @@ class Fit:
             self.runs[temperature] = [self._turn(engine, index, temperature, lengths) for index in indices]
 
     def costs(self, temperature: float) -> Costs:
-        """Costs at a temperature: medians over prompts of the ratios to the verifier alone, timed in the same turn."""
+        """Costs at a temperature: medians over prompts of seconds divided by the seconds of a round of the verifier alone."""
 
         def ratio(draft_length: int, name: str) -> float:
             turns = self.rounds[temperature]
@@ -154,7 +154,7 @@ class Fit:
         return passes | own
 
     def measured(self, temperature: float) -> tuple[int, ...]:
-        """Draft lengths whose speed-up is measured, ascending: those in the options, or the `_BEST` lengths with the fastest prediction."""
+        """Draft lengths whose speed-up is measured, ascending: those in the options, or the `_BEST` lengths that are predicted fastest."""
         if self.options.draft_lengths:
             return tuple(sorted(set(self.options.draft_lengths)))
         texts, costs = self.texts[temperature], self.costs(temperature)
@@ -190,7 +190,7 @@ class Fit:
         return Agreement(**found)
 
     def _turn(self, engine: Engine, index: int, temperature: float, lengths: Sequence[int]) -> Times:
-        """Time draft lengths and the verifier alone in turn, in an order that rotates with the prompts."""
+        """Time one prompt with each draft length and with the verifier alone, in an order that rotates with the prompts."""
         present = [ALONE, *lengths]
         first = index % len(present)
         return {
@@ -199,7 +199,7 @@ class Fit:
         }
 
     def _time(self, engine: Engine, index: int, temperature: float, draft_length: int) -> dict[str, float]:
-        """One run alone: tokens, verifier calls, seconds of decoding, and median seconds of a round, a pass and a draft token."""
+        """Time one run: tokens, verifier calls, seconds of decoding, and median seconds of a round, a verifier pass and a draft token."""
         self._raise_if_stopped()
         options: dict[str, Any] = {"method": "speed", "draft_length": draft_length or 1}
         if draft_length == ALONE:

@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Kind:
-    """The prompts of a kind: acceptance rate, and measured speed-up at the draft length `AtTemperature.best`."""
+    """Results on the prompts of a kind: acceptance rate, and measured speed-up at the draft length in `AtTemperature.best`."""
 
     acceptance: Estimate | None
     measured: Estimate | None
@@ -61,7 +61,7 @@ class AtTemperature:
 
     @property
     def chosen(self) -> Row:
-        """The measured draft length with the fastest prediction. The fastest measurement may be fast by chance."""
+        """The row of the measured draft length that is predicted to be fastest. The fastest measurement may be fast by chance."""
         found = [row for row in self.rows if row.measured]
         return max(found, key=lambda row: row.speed_up.value if row.speed_up else 0.0)
 
@@ -96,7 +96,7 @@ class Result:
 
     @property
     def score(self) -> float:
-        """Geometric mean over temperatures of the speed-ups of `best`."""
+        """Geometric mean over temperatures of the measured speed-up in `AtTemperature.best`."""
         return statistics.geometric_mean(each.best[1].value for each in self.temperatures)
 
 
@@ -143,7 +143,7 @@ def _at(fit: Fit, temperature: float) -> AtTemperature:
 def _measured(
     fit: Fit, temperature: float, draft_length: int, kind: str = ""
 ) -> tuple[Estimate | None, Estimate | None]:
-    """Measured tokens per call, and speed-up over the verifier alone on the same prompts: those of a kind, or all."""
+    """Measured tokens per call, and speed-up over the verifier alone, on the prompts of `kind` or, if it is "", on all prompts."""
     turns = zip(fit.runs[temperature], fit.items, strict=True)
     own = [turn for turn, item in turns if kind in ("", item.kind)]
     runs, alone = ([turn[k] for turn in own] for k in (draft_length, ALONE))

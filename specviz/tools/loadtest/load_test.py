@@ -24,15 +24,15 @@ _PATIENCE_SECONDS = 120
 
 
 def run(plan: dict[str, Any], json_file: Path | None = None, html_file: Path | None = None) -> int:
-    """Run a load test with the options of `specviz loadtest`. locust prints its report and writes it to the files.
+    """Run a load test; `plan` has the options of `specviz loadtest`. locust prints its report and writes it to the files.
 
-    After `seconds`, or `requests` if given, no more requests are sent, and unfinished texts are read to their end.
+    The load ends after `seconds`, or earlier after `requests` requests if given. Unfinished texts are then read to their end.
 
     Returns:
         The exit status of locust.
 
     Raises:
-        RequestError: the server is not on this machine (without `anywhere`), or the shares exceed 1.
+        RequestError: the server is not on this machine and `anywhere` is not set, or `cancel` and `close` add up to more than 1.
         SpecvizError: locust is not installed.
     """
     if plan["cancel"] + plan["close"] > 1:
@@ -64,7 +64,7 @@ def run(plan: dict[str, Any], json_file: Path | None = None, html_file: Path | N
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address is localhost or a loopback address."""
+    """Whether the host of a URL is localhost or a loopback address."""
     try:
         host = urlsplit(address).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

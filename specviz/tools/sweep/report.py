@@ -101,7 +101,7 @@ def _methods(points: Sequence[Point]) -> str:
 
 
 def _number(found: Estimate | None) -> str:
-    """A share in percent and its interval, without the signs."""
+    """A share in percent and its interval, without percent signs; `NONE` if unknown."""
     return share(found).replace("\u00a0%", "") if found else NONE
 
 
@@ -191,7 +191,7 @@ def _axis(values: list[float], first: float, last: float) -> tuple[Callable[[flo
 
 
 def _apart(wanted: list[float]) -> list[float]:
-    """The labels' heights, moved from the wanted ones so that they are at least a line apart."""
+    """The heights of labels: the wanted heights, moved down where labels would be less than `_LINE` apart."""
     found, least = list(wanted), -math.inf
     for at in sorted(range(len(wanted)), key=wanted.__getitem__):
         found[at] = least = max(wanted[at], least + _LINE)

@@ -1,6 +1,6 @@
 """The KV cache of fused passes: each slot has its own buffers. Keys and values are in the order in which attention reads them.
 
-Slots come, go and move to another cache without a copy.
+Adding a slot, dropping it or moving it to another cache copies no keys or values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Slot:
     """Keys and values of one slot: [layers, key heads, blocks, head size, 32] and [layers, key heads, length, head size], float32."""
 
     def __init__(self, layers: int, key_heads: int, size: int, length: int) -> None:
-        """Allocate zeros: scores are computed for whole blocks, which garbage can slow down a hundredfold. Rounds `length` up to blocks."""
+        """Allocate zeros; `length` is rounded up to blocks. Scores cover whole blocks; garbage there could make a pass 100 times slower."""
         length = -(-length // POSITIONS) * POSITIONS
         count = layers * key_heads * length * size * FLOAT_BYTES
         keys, values = (aligned(count).view(np.float32) for _ in range(2))
@@ -47,7 +47,7 @@ class FusedCache:
         self._use(self._slots + [_Slot(*self._sizes, length) for _ in range(count)])
 
     def take(self, other: FusedCache, slots: slice) -> None:
-        """Take slots over from another cache, which must not use them any more."""
+        """Take over `slots` of another cache, which must not use them afterwards."""
         self._use(self._slots + other._slots[slots])
 
     def drop(self, slot: int, spoilt: bool) -> None:

@@ -124,7 +124,7 @@ class Decoder:
         self.address = int(self._pass.ctypes.data)
 
     def with_layers(self, indices: Sequence[int]) -> Decoder:
-        """A decoder of some of the layers, which shares its weights with this one."""
+        """A decoder of the layers at `indices`, which shares its weights with this decoder."""
         other = copy.copy(self)
         other._table = self._table[list(indices)]
         other._begin()
@@ -180,7 +180,7 @@ class Decoder:
     def choose_threads(self) -> None:
         """Time passes of a few rows, and set `threads` to the fastest number. The first pass compiles.
 
-        One thread is tried only if there is no second: the worker pool falls back to one thread while other programs occupy the cores.
+        One thread is tried only if two are not allowed: the worker pool falls back to one thread while other programs occupy the cores.
         """
         rows = np.arange(_TRIED_ROWS)
         cache = self.new_cache()
@@ -203,7 +203,7 @@ class Decoder:
 
 
 class _Arena:
-    """Weights in one block of memory, which the system may map in large pages. With small ones a pass reads at a third of the speed."""
+    """Weights in one block of memory, which the system may map in large pages. With small pages a pass reads at a third of the speed."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self._arithmetic, self._bytes, self.scratch_bytes = arithmetic, 0, 0
@@ -218,10 +218,10 @@ class _Arena:
     def matrix(
         self, weights: Weights, *, parts: int = 1, bias: np.ndarray | None = None, adds: bool = False
     ) -> tuple[int, ...]:
-        """Reserve space for a matrix. Returns its `MATRIX`; there, `weights` is an offset from the address that `fill` returns.
+        """Reserve space for a matrix. Returns a `MATRIX`, in which `weights` is an offset from the address that `fill` returns.
 
         Args:
-            parts: number of equal parts of the rows. In memory, groups of 16 outputs of the parts alternate.
+            parts: number of equal parts of the rows. In memory, the parts alternate after every 16 outputs.
             bias: the outputs' initial values; 0 if None.
             adds: whether the product is added to existing outputs; `bias` is then ignored.
         """

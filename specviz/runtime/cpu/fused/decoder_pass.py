@@ -1,6 +1,6 @@
 """One pass of a decoder over a few rows, as compiled functions that every thread of the worker pool runs.
 
-A row is one token of one slot at its position. The threads share each stage of a layer, and wait for each other after it.
+A row is one token of one slot at its position. Each stage of a layer is divided among the threads, which wait for each other after it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _product_part(p, matrix, panels, out, out_bytes, first, last):  # type: igno
 
 @jitable
 def _product(p, matrix, panels, out, out_bytes, thread, threads):  # type: ignore[no-untyped-def]
-    """Compute a thread's share of a matrix's outputs. Threads share pairs of groups."""
+    """Compute a thread's share of a matrix's outputs. Pairs of groups are divided among the threads."""
     first, last = _share((matrix.groups + 1) // 2, thread, threads)
     _product_part(p, matrix, panels, out, out_bytes, 2 * first, min(2 * last, matrix.groups))
 
@@ -110,7 +110,7 @@ def _project(p, layer, index, thread, threads):  # type: ignore[no-untyped-def]
 
 @jitable
 def _finish_head(p, layer, index, row, head):  # type: ignore[no-untyped-def]
-    """Normalise and rotate a row's query or key; write a key or a value to the cache."""
+    """Finish head `head` of a row's queries, keys and values: normalise and rotate a query or key; write a key or value to the cache."""
     size, position = p.head_size, word(p.row_positions, row)
     at = p.projected + (row * (p.heads + 2 * p.key_heads) + head) * size * FLOAT_BYTES
     key, value = head - p.heads, head - p.heads - p.key_heads
@@ -133,7 +133,7 @@ def _finish_head(p, layer, index, row, head):  # type: ignore[no-untyped-def]
 
 @jitable
 def _cached(p, index, row, head, is_key):  # type: ignore[no-untyped-def]
-    """Address of the keys or values of head `head` of layer `index` in the slot of a row."""
+    """Address of the keys (or values) of layer `index` and key head `head` in the slot of row `row`."""
     slot = slot_at(p.slots + word(p.row_slots, row) * _SLOT_BYTES)
     heads_before = index * p.key_heads + head
     base = slot.keys if is_key else slot.values
@@ -142,7 +142,7 @@ def _cached(p, index, row, head, is_key):  # type: ignore[no-untyped-def]
 
 @jitable
 def _attention(p, index, thread, threads):  # type: ignore[no-untyped-def]
-    """Attention of each row to the positions of its slot up to the row's position. Threads share pairs of row and key head."""
+    """Attention of each row to the positions of its slot up to the row's position. Each pair of row and key head goes to one thread."""
     first, last = _share(p.rows * p.key_heads, thread, threads)
     query_bytes = p.heads // p.key_heads * p.head_size * FLOAT_BYTES
     projected_bytes = (p.heads + 2 * p.key_heads) * p.head_size * FLOAT_BYTES
@@ -156,7 +156,7 @@ def _attention(p, index, thread, threads):  # type: ignore[no-untyped-def]
 
 @jitable
 def _gate(p, layer, thread, threads):  # type: ignore[no-untyped-def]
-    """The gated activation, packed as inputs of `down`. In `gate_and_up`, groups of gates and of ups alternate."""
+    """Compute a thread's share of the gated activation, packed as inputs of `down`. In `gate_and_up`, groups of gates and ups alternate."""
     panels = _prepare(p, layer.gate_and_up, p.states, layer.mlp_norm, thread)
     first, last = _share(p.inner // BLOCK, thread, threads)
     width, groups = 2 * p.inner * FLOAT_BYTES, 2 * BLOCK // LANES

@@ -1,6 +1,6 @@
 """Draws the draft tokens of some slots in one compiled function: each pass reads the tokens that were drawn after the previous pass.
 
-No Python runs between passes: a pass's weights evict it from the caches. Importing this module compiles the loops over a vocabulary.
+No Python runs between passes: a pass's weights evict Python from the caches. Importing this module compiles the loops over a vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _sample, _spread = loops.sample, loops.spread
 
 @jitable
 def _draw(drafting, slot, step, logits):  # type: ignore[no-untyped-def]
-    """Draw draft token `step` of a slot from its logits. The draft ends with it if the token's confidence is below `thresholds`."""
+    """Draw draft token `step` of a slot from its logits. The draft ends after a token whose confidence is below its threshold."""
     d = drafting_at(drafting)
     known, count, size, asks = d.known, d.known_count, d.size, d.thresholds != 0
     at = (slot * d.steps + step) * size * FLOAT_BYTES

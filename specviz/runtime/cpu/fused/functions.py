@@ -32,7 +32,7 @@ def _compile(name: str, function: Callable[..., Any], arguments: int, *, returns
 def multiply(kernel: Kernel) -> int:
     """(matrix, panels, out, out_bytes, rows, first, last): computes groups `first` to `last` − 1 of a matrix's outputs, 16 in a group.
 
-    A group's weights stay in the nearest cache for all rows. One product takes as many rows as registers hold sums of: 8, or 4 with 16
+    A group's weights stay in the nearest cache for all rows. Registers hold the sums of all rows of a product: 8 rows, or 4 with 16
     registers. With 32 registers and `Reading.groups` of 2, a product of two to six rows computes two groups at once.
     """
     size, row_bytes, block_bytes = kernel.weights.block_bytes, kernel.row_bytes, kernel.block_bytes

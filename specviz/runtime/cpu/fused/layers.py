@@ -1,6 +1,6 @@
 """Operations of a decoder layer other than matrix products: norms, rotary positions, gated activation, attention.
 
-Attention reads a slot's keys transposed, in blocks of 32 positions (each [head size, 32]), so that positions are lanes, and its
+Attention reads a slot's keys transposed, in blocks of 32 positions (each [head size, 32]): the lanes of a vector are positions. It reads
 values as [positions, head size]. Query heads that share a key-value head are computed together. Sums run in one fixed order.
 """
 
@@ -42,7 +42,7 @@ _VECTORS = POSITIONS // LANES
 
 @contextmanager
 def _each_vector(b: Builder, vectors: Value, *addresses: Value) -> Iterator[list[Value]]:
-    """Emit a loop over vectors of 16 floats that begin at `addresses`; yields the addresses of an iteration's vectors."""
+    """Emit a loop over the vectors of 16 floats that begin at each of `addresses`; yields the vectors' addresses in one iteration."""
     loop = Loop(b, vectors)
     yield [offset(b, each, b.mul(loop.index, I64(64))) for each in addresses]
     loop.close()

@@ -1,9 +1,9 @@
 """Weights in the order in which the fused pass reads them.
 
 Outputs are in groups of sixteen lanes; a group is stored in blocks of 32 inputs. Q4_1: a block has four words per lane, each of eight
-4-bit levels (in word u, low halves of bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima. Q8_0: two
-blocks have eight words per lane each, of four bytes that are stored 128 too large, then the scales of both. Floats: input by input.
-No value is rounded.
+4-bit levels (in word u, low halves of bytes are inputs 8u … 8u + 3, high halves 8u + 4 … 8u + 7), then scales, then minima. Q8_0: blocks
+are in pairs: for each block eight words per lane, of four bytes that are stored 128 too large; then both blocks' scales. Floats: input by
+input. No value is rounded.
 """
 
 from __future__ import annotations

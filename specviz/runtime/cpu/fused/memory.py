@@ -75,7 +75,7 @@ cycles = instruction(_cycles, 0, result=types.int64)
 
 
 def caller(arguments: int, result: Any = types.void) -> Any:
-    """numba function (address, *arguments) -> result that calls the function at `address`: int64 arguments, and an int64 or no result."""
+    """numba function (address, *arguments) -> result: calls the function at `address`. Arguments are int64; `result` is int64 or void."""
 
     def call_address(b: Builder, address: Value, *given: Value) -> Value:
         kind = ir.FunctionType(ir.VoidType() if result is types.void else I64, [I64] * arguments)

@@ -12,7 +12,7 @@ class DotProducts(Enum):
     """How four products of bytes are added to a 32-bit lane.
 
     VNNI_512, VNNI_256: one instruction of AVX-512-VNNI or AVX-VNNI, for 16 or 8 lanes.
-    PAIRS: multiplication of 16-bit numbers and addition in pairs, which LLVM finds on any processor.
+    PAIRS: 16-bit products that are added in pairs, for which LLVM selects an instruction on any processor.
     """
 
     VNNI_512 = "AVX-512-VNNI"
@@ -48,7 +48,7 @@ class Reading:
 USUAL = Reading(groups=2, nearness=2)
 """Fastest on Intel processors and on Zen 4."""
 ZEN_5 = Reading(groups=1, nearness=3)
-"""On Zen 5, weights prefetched to the second cache would make passes of two to four rows a quarter slower."""
+"""On Zen 5, prefetching weights to the second-level cache would make passes of two to four rows a quarter slower."""
 ZEN_5_PAST = Reading(groups=1, nearness=0)
 """On Zen 5, for weights too large to stay in a cache between passes: they bypass the caches, which keep the drafter's weights."""
 _FITS = 32 << 20
@@ -56,7 +56,7 @@ _FITS = 32 << 20
 
 
 def reading(size: int) -> Reading:
-    """The fastest way to read `size` bytes of weights on this processor; `USUAL` where none was measured."""
+    """The fastest way to read `size` bytes of weights on this processor; `USUAL` for a processor that was not measured."""
     if target_name() != "znver5":
         return USUAL
     return ZEN_5 if size <= _FITS else ZEN_5_PAST

@@ -59,8 +59,8 @@ PANEL_ROWS = 16
 offset known at compile time.
 """
 _AHEAD = 8192
-"""Weights are prefetched this many bytes ahead, times the number of groups computed at once. Twice as many would read more past the end of
-a thread's share.
+"""Weights are prefetched this many bytes ahead, times the number of groups computed at once. Twice this distance would read more past the
+end of a thread's share.
 """
 
 
@@ -115,14 +115,14 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """A name that differs where the code differs."""
+        """A name of the kernel's code: kernels with different code have different names."""
         own, reading = self.arithmetic, self.arithmetic.reading
         activations = f"{own.dots.name}-{own.precision.name}" if self.weights.is_quantised else own.dots.name
         return f"{self.weights.name}-{activations}-{reading.groups}-{reading.nearness}".lower()
 
     @property
     def levels(self) -> int:
-        """Integers per activation: two bytes, 256 · high + low, with exact activations and products of bytes; else one integer."""
+        """Integers per activation: two bytes (256 · high + low) if activations are exact and become bytes; else one integer."""
         return 2 if self.has_bytes and self.arithmetic.precision is Precision.EXACT else 1
 
     @property
@@ -142,7 +142,7 @@ class Kernel:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes from a block of a panel to the next: an odd number of cache lines, so that a row's blocks use the whole nearest cache."""
+        """Bytes from one block of a panel to the next: an odd number of cache lines, so that a row's blocks use the whole nearest cache."""
         return PANEL_ROWS * self.row_bytes + CACHE_LINE
 
     @property
@@ -152,8 +152,8 @@ class Kernel:
 
 
 def product(kernel: Kernel, rows: Sequence[int], groups: int = 1) -> Any:
-    """numba function (w, x, out, out_bytes, blocks, rows) -> None: out += x · w, for `groups` groups of 16 outputs. The last argument, a
-    number of rows, must be one of this function's `rows`. x: address of the first row in a panel that `packer` wrote. Rows of `out` are
+    """numba function (w, x, out, out_bytes, blocks, rows) -> None: out += x · w, for `groups` groups of 16 outputs. The last argument,
+    a number of rows, must be in the sequence `rows`. x: address of the first row in a panel that `packer` wrote. Rows of `out` are
     out_bytes apart.
     """
     writer = _Quantised if kernel.weights.is_quantised else _Floats
@@ -175,7 +175,7 @@ def product(kernel: Kernel, rows: Sequence[int], groups: int = 1) -> Any:
 
 @dataclass(frozen=True)
 class _Product:
-    """Products of some rows with some groups of outputs."""
+    """Emits the product of `rows` rows with `groups` groups of outputs."""
 
     kernel: Kernel
     rows: int
@@ -204,7 +204,7 @@ class _Product:
             store(b, total, row, by)
 
     def _begin(self, starts: list[Value]) -> list[Value]:
-        """Sums before the first block."""
+        """The sums before the first block, given the outputs' initial values."""
         return starts
 
     def _end(self, b: Builder, sums: list[Value]) -> list[Value]:
@@ -302,7 +302,7 @@ class _Quantised(_Product):
         return sums
 
     def _factors(self, b: Builder, w: list[Value], block: int) -> Iterator[list[Value]]:
-        """For each 32-bit word of activations, the weights of each group that it is multiplied by: four bytes, or two 16-bit numbers."""
+        """Yields, for each 32-bit word of activations, the weights of each group for that word: four bytes, or two 16-bit numbers."""
         for step in range(8):
             at = 32 * (step - step % 2) if self._has_minima else 512 * block + 64 * step
             words = [load(b, own, INTS, at) for own in w]
@@ -317,14 +317,14 @@ class _Quantised(_Product):
                 yield words
 
     def _correction(self, b: Builder, x: Value, row: int, level: int) -> Value:
-        """Initial value of sums. It corrects 8-bit weights, which are stored 128 too large, as unsigned bytes; 0 for 4-bit weights."""
+        """Initial value of sums: 0 for 4-bit weights. For 8-bit weights it offsets the 128 that their unsigned bytes are too large by."""
         if self._has_minima:
             return ints(0)
         side = self.kernel.row_bytes * row + self.kernel.side
         return splat(b, load(b, x, I32, side + 8 + 4 * level))
 
     def _dot(self, b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
-        """Add to each lane the products of its weights and activations: four unsigned bytes by signed ones, or two 16-bit numbers."""
+        """Add to each lane the products of its weights and activations: four products of bytes (weights unsigned), or two of 16-bit."""
         dots = self.kernel.arithmetic.dots
         if dots is DotProducts.PAIRS:
             return _dot_pairs(b, sums, weights, activations)
@@ -353,7 +353,7 @@ def _pairs(b: Builder, weights: Format, word: Value, step: int, half: int) -> Va
 
 
 def _dot_pairs(b: Builder, sums: Value, weights: Value, activations: Value) -> Value:
-    """`_dot` for pairs of 16-bit numbers, written so that LLVM finds the one instruction for it."""
+    """`_dot` for pairs of 16-bit numbers, written so that LLVM emits a single instruction for it."""
     wide = ir.VectorType(I32, 2 * LANES)
     products = b.mul(*(b.sext(b.bitcast(each, _SHORT_PAIRS), wide) for each in (weights, activations)))
     even, odd = (shuffle(b, products, range(first, 2 * LANES, 2)) for first in (0, 1))
@@ -365,9 +365,9 @@ _PAIRS = [4 * four + lane for four in range(LANES // 4) for lane in (0, 2, 1, 3)
 
 
 def packer(kernel: Kernel) -> Any:
-    """numba function (x, at, blocks) -> None: write a row's float32 activations to its address in a panel.
+    """numba function (x, at, blocks) -> None: writes a row of float32 activations at `x` to `at`, the row's address in a panel.
 
-    If weights are floats, the activations stay float32; otherwise they become integers with the scale max|x| / the largest integer.
+    If weights are floats, activations stay float32. Otherwise each block becomes integers, with the scale max|x| / the largest integer.
     """
 
     def pack(b: Builder, x: Value, at: Value, blocks: Value) -> None:
@@ -414,7 +414,7 @@ def _quantise(b: Builder, kernel: Kernel, values: list[Value], at: Value) -> Non
 
 
 def unpacker(weights: Format) -> Any:
-    """numba function (w, lane, out, blocks) -> None: writes to `out` the float32 weights of output `lane` of the 16 at `w`."""
+    """numba function (w, lane, out, blocks) -> None: writes the weights of output `lane` (of the 16 at `w`) to `out` as float32."""
 
     def unpack(b: Builder, w: Value, lane: Value, out: Value, blocks: Value) -> None:
         loop = Loop(b, b.sdiv(blocks, I64(weights.turn)))

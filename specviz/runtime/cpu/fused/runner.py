@@ -26,7 +26,7 @@ class FusedModel(Model):
     """A decoder as a `Model`.
 
     Attributes:
-        load: makes the same model with transformers.
+        load: loads the same model with transformers.
         kept: int64 [N], the tokens that have logits, ascending, if the decoder has a small vocabulary; None if it has all tokens.
         reads: int64 [V], the decoder's id for each token, if the decoder has a small vocabulary; None if the ids are the same.
     """
@@ -51,7 +51,7 @@ class FusedModel(Model):
     def vocabulary(self, size: int) -> tuple[Tensor | None, np.ndarray | None]:
         """`kept` and `reads` for a vocabulary of `size` tokens: the tokens that have logits, and the decoder's id for each token.
 
-        None, None if the decoder has all `size` tokens. A token that the model lacks is read as the model's last token.
+        Both are None if the decoder has all `size` tokens. A token that the model lacks is read as the model's last token.
         """
         kept, reads = self.kept, self.reads
         if size > self.output_size:
@@ -61,7 +61,7 @@ class FusedModel(Model):
         return None if kept is None else kept[kept < size], reads
 
     def with_layers(self, layers: Sequence[int], load: Callable[[], Any]) -> FusedModel:
-        """A model of some of the layers (0-based), which shares the weights. `load` makes the same model with transformers."""
+        """A model of `layers` (0-based), which shares this model's weights. `load` loads the same model with transformers."""
         return replace(self, decoder=self.decoder.with_layers(layers), load=load)
 
     def runner(self, vocabulary_size: int, *, apart: bool = False) -> FusedRunner:
@@ -84,7 +84,7 @@ class FusedRunner(Runner):
     chunk = MOST_ROWS
 
     def __init__(self, model: FusedModel, vocabulary_size: int) -> None:
-        """Logits become those of `vocabulary_size` tokens: cut, or −inf for tokens that the model lacks."""
+        """Logits are cut or extended to `vocabulary_size` tokens. Tokens that the model lacks get −inf."""
         self._decoder, self.vocabulary_size, self.device = model.decoder, vocabulary_size, model.device
         self._width = -(-self._decoder.vocabulary // LANES) * LANES
         self._known, self._reads = model.vocabulary(vocabulary_size)

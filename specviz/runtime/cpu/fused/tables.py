@@ -46,7 +46,7 @@ PASS = np.dtype(
 """A pass: the decoder's sizes, functions and weights; float32 buffers [rows, size]; and the pass's inputs.
 
 `slots` is a table of `SLOT`, `layer_table` of `LAYER`. Each thread has `scratch_bytes` of `scratch`. Row r is token `tokens[r]` of slot
-`row_slots[r]` at `row_positions[r]`; its logits go to `logits` + r · `logits_bytes` unless `logits` is 0.
+`row_slots[r]` at position `row_positions[r]`; its logits go to `logits` + r · `logits_bytes` unless `logits` is 0.
 """
 
 pass_at, layer_at, matrix_at, slot_at = map(record_at, (PASS, LAYER, MATRIX, SLOT))
@@ -62,9 +62,9 @@ DRAFTING = np.dtype(
 the same. `known`: the `known_count` tokens that have logits, of a vocabulary of `size`; `known_count` is 0 if all have.
 
 Slot s gets `lengths[s]` draft tokens. Draft token n is written to index n + 1 of the slot's row of `tokens`; the pass that gives its logits
-reads the token at index n, at position `positions[s]` + n. Row n of the slot's `steps` rows of `q` gets its distribution, and that of
-`logits` its logits, unless `logits` is 0. Unless `thresholds` is 0, a draft token whose confidence is below `thresholds[s]` ends the
-slot's draft, and n + 1 is written to `lengths[s]`.
+reads the token at index n, at position `positions[s]` + n. `q` and `logits` have `steps` rows for each slot: row n gets the
+distribution and the logits of draft token n. No logits are written if `logits` is 0. Unless `thresholds` is 0, a draft token whose
+confidence is below `thresholds[s]` ends the slot's draft, and n + 1 is written to `lengths[s]`.
 """
 
 drafting_at = record_at(DRAFTING)

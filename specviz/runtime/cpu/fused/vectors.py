@@ -104,7 +104,7 @@ def reduce(b: Builder, vector: Value, combine: Callable[[Value, Value], Value]) 
 
 
 def larger(b: Builder) -> Callable[[Value, Value], Value]:
-    """A function that emits the larger of two numbers, or of each lane of two vectors; the second if either is NaN."""
+    """A function that emits the larger of two numbers, or of two vectors lane by lane. If either is NaN, the second is taken."""
 
     def combine(one: Value, other: Value) -> Value:
         is_integer = isinstance(getattr(one.type, "element", one.type), ir.IntType)
@@ -159,7 +159,7 @@ class Loop:
             phi.add_incoming(value, self._before)
 
     def close(self, values: Sequence[Value] = ()) -> list[Value]:
-        """End the body. `values` are what the body computes for the next iteration. Returns the values after the loop."""
+        """End the body. `values` are the loop-carried values for the next iteration. Returns the values after the loop."""
         b, last = self._b, self._b.block
         following = b.add(self.index, I64(1))
         self.index.add_incoming(following, last)
@@ -177,7 +177,7 @@ class Loop:
 
 
 def instruction(emit: Callable[..., Value], arguments: int, floats: int = 0, result: Any = types.void) -> Any:
-    """A numba intrinsic, a function for compiled code. `emit(builder, *arguments)` writes its body and returns its result.
+    """A numba intrinsic: a function that compiled code calls. `emit(builder, *arguments)` writes its body and returns its result.
 
     Args:
         arguments: number of its int64 arguments: addresses in bytes, counts.

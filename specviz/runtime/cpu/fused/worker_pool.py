@@ -18,9 +18,9 @@ from specviz.runtime.cpu.fused.workers import MOST_THREADS, POOL, SEMAPHORE, WAI
 from specviz.runtime.cpu.threads import budget
 
 _WAITS = 2
-"""After this many passes in a row that returned `WAITED`, another process probably uses a core."""
+"""If this many passes in a row return `WAITED`, another process probably uses a core."""
 _PAUSE = 0.25
-"""Seconds for which passes run on one thread after that."""
+"""Seconds for which passes then run on one thread."""
 
 
 class WorkerPool:
@@ -40,9 +40,9 @@ class WorkerPool:
         return _function(functions.draft(), 3)
 
     def run(self, table: int, threads: int, *, drafts: bool = False) -> None:
-        """Run the pass whose `PASS` (or `DRAFTING`, if `drafts`) is at address `table` on `threads` threads.
+        """Run a pass on `threads` threads. `table` is the address of a `PASS`, or of a `DRAFTING` if `drafts`.
 
-        It runs on one thread while another caller uses the pool, or while another process seems to use a core.
+        The pass runs on one thread while another caller uses the pool, or while another process seems to use a core.
         """
         function = self._draft if drafts else self._lead
         together = threads > 1 and time.monotonic() >= self._alone_until
@@ -81,7 +81,7 @@ def worker_pool() -> WorkerPool:
 
 
 def most_threads() -> int:
-    """Most threads of a pass. 1 on other systems than Linux, whose POSIX semaphores the workers need."""
+    """Maximum number of threads of a pass. It is 1 on systems other than Linux: the workers need Linux's semaphores."""
     if sys.platform != "linux":
         return 1
     return min(MOST_THREADS, len(os.sched_getaffinity(0)), budget())

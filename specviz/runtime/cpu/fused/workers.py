@@ -21,7 +21,7 @@ from specviz.runtime.cpu.fused.memory import (
 )
 
 MOST_THREADS = 8
-"""More threads wait longer for each other than they save in passes of a few rows."""
+"""Maximum number of threads of a pass. With more, passes of a few rows lose more time to waiting than they save."""
 WAITED = 1
 """What `lead` returns if waiting took more than `_MOST_WAITED` percent of a pass: two threads that wait half of it are as slow as one."""
 _MOST_WAITED = 40
@@ -29,14 +29,14 @@ _MICROSECOND = 2500
 """Cycles in a microsecond, approximately."""
 _SPIN, _SPIN_ALONE, _PATIENCE = 2000 * _MICROSECOND, 50 * _MICROSECOND, 1000 * _MICROSECOND
 """Cycles. A worker spins for `_SPIN` before it sleeps: up to 2 ms lie between two passes, and waking takes 100 µs. After `_SPIN_ALONE`, it
-yields its core in each iteration. A thread that waits at a barrier does so after `_PATIENCE`.
+yields its core in each iteration. A thread that waits at a barrier yields after `_PATIENCE`.
 """
 _APART = 2 * CACHE_LINE
 """Bytes between words that different threads write: processors fetch cache lines in pairs."""
 _NAMES = ("pass_", "threads", "begun", "waited", "job", "run", "post", "wait", "give_way")
 POOL = np.dtype([("arrived", "i8", _APART // 8), *((name, "i8") for name in _NAMES), ("", "i8", 7)])
-"""The pool. `arrived`: number of arrivals at barriers. Of the current pass, `pass_`: its `PASS`; `begun`: arrivals before it; `waited`:
-cycles that its caller has waited at barriers. `job`: number of passes so far. Then `decoder_pass.run` and functions of the system.
+"""The pool. `arrived`: number of arrivals at barriers. `pass_`: the current pass's `PASS`. `begun`: arrivals before this pass. `waited`:
+cycles for which thread 0 has waited at this pass's barriers. `job`: number of passes so far. From `run` on, fields are functions.
 """
 WORKER_BYTES = _APART
 """Bytes of a thread's record. The records follow the pool, from thread 0 on."""
@@ -50,7 +50,7 @@ _run, _semaphore, _give_way = caller(5), caller(1), caller(0)
 
 @jitable
 def wait_for_all(pool, thread, threads, target):  # type: ignore[no-untyped-def]
-    """Wait until all threads of a pass have arrived here. `target`: arrivals up to the previous barrier. Returns those up to this one."""
+    """Wait until all threads of a pass have arrived here. `target`: arrivals up to the previous barrier; returns the next `target`."""
     if threads == 1:
         return target
     target += threads

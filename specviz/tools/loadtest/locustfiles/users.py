@@ -1,10 +1,10 @@
 """The simulated users, run by locust.
 
-This file is in no package, so that nothing imports it accidentally, since locust patches the standard library. It reads the
-settings and the requests as JSON from standard input.
+Locust patches the standard library, so this file is in no package: nothing may import it accidentally. It reads the settings
+and the requests as JSON from standard input.
 
 Before the load, every request is sent alone. Under load, every text must equal the text of its request sent alone; a cancelled
-text must be a beginning of that text. All random choices of a user come from the user's seed.
+text must be a prefix of that text. All random choices of a user come from the user's seed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _counts: Counter[str] = Counter()
 _numbers = count(1)
 _progress = TerminalProgress(sys.stderr)
 _begin = 0.0
-"""When the load began; 0 before that, and if a request sent alone failed."""
+"""When the load began, by `time.perf_counter`; 0 before, and if a request sent alone failed."""
 
 
 class Session:
@@ -187,7 +187,7 @@ class SimulatedUser(User):
             threading.Thread(target=runner.quit, daemon=True).start()  # this ends this user, too
 
     def _read(self, index: int, intent: str) -> Iterator[dict[str, Any]]:
-        """Yield the answer so far, to its end. `intent` is "finished", or "cancelled" or "closed" to leave midway."""
+        """Yield the answer so far, repeatedly. `intent` is "finished" to read to the end; "cancelled" and "closed" leave midway."""
         patience = float("inf")
         if intent != "finished":  # the number of tokens after which the user leaves, 0 before the first
             patience = self._random.randrange(max(1, _expected[index]["tokens"]))
@@ -209,7 +209,7 @@ class SimulatedUser(User):
 
 
 def _check(index: int, received: dict[str, Any], intent: str) -> None:
-    """Raise EngineError unless the text equals that of the request sent alone, or is a beginning of it if it was cut off."""
+    """Raise EngineError unless the text equals that of the request sent alone; if the user left or time ran out, a prefix is enough."""
     text, expected = received["text"], _expected[index]["text"]
     is_whole = received["stop_reason"] in _WHOLE
     # Running out of the server's time limit is no failure.

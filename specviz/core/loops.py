@@ -230,7 +230,7 @@ def sample(
     uniform: float,
     confident: bool,
 ) -> tuple[int, Any]:
-    """`softmax` of a row of logits into `out`, and a `draw` from it; returns the token, and its `sampling.confidence` if `confident`.
+    """Write the `softmax` of a row of logits to `out`, and `draw` a token. Returns it and, if `confident`, its `sampling.confidence`.
 
     `logits`, `known` and `out` are addresses. `known` holds the `count` tokens that have logits, ascending int64; if `count` is 0, all
     `size` tokens have logits.

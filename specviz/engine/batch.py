@@ -146,7 +146,7 @@ class Batch:
                 yield
 
     def passes(self, sequences: list[Sequence]) -> int:
-        """About how many passes `read` takes: cached prefixes save passes, a common prefix may add one pass per model."""
+        """An estimate of the passes of `read`, from the longest prompt. Cached prefixes save passes; a common prefix may add one per model."""
         longest = max(sequence.prompt_length for sequence in sequences)
         return sum(-(-longest // model.chunk) for model in (self._drafter, self._verifier))
 

@@ -215,7 +215,7 @@ class Service:
 
     @contextmanager
     def _visit(self, visitor: Visitor, requests: Sequence[Request]) -> Iterator[None]:
-        """Check the limits, and count the visitor's run until the context ends."""
+        """Check requests against the limits, and count them as a run of the visitor while the context is open."""
         for request in requests:
             self.limits.check(request)
         with self._visits.run(visitor, max(1, len(requests))):

@@ -56,7 +56,7 @@ def _weights(layer: Any) -> SimpleNamespace:
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """Let a model's runners use a `Decoder`, if it serves the model and its logits are right. Errors and wrong logits are logged."""
+    """Let a model's runners use a `Decoder`, if it can run the model and computes the same logits. Logs errors and differing logits."""
     if single_gpu(model) is None or environment.GPU_RUNNER.value():
         return
     try:

@@ -69,9 +69,9 @@ def load_texts(path: Path, known: int) -> list[Text]:
 
 
 def write_texts(pair: ModelPair, count: int, seed: int, answer_tokens: int) -> list[Text]:
-    """Let the verifier answer `count` prompts in one batch. Up to a quarter are user turns that it wrote itself; the rest are made prompts.
+    """Let the verifier answer `count` prompts in one batch. Up to a quarter of the prompts are its own user turns, the rest `made_prompts`.
 
-    A base model has no chat template and continues made prompts.
+    A base model has no chat template: all its prompts are `made_prompts`, and it continues them instead of answering.
     """
     engine = Engine(pair, max_sequences=count)
     draw = random.Random(seed)

@@ -375,7 +375,7 @@ def _tradeoff(methods: list, method: str, temperature: float, sweep: str = SHELF
     models = {name: point.value("accuracy") for name, point in alone.items() if point}
     edge = min(harmless, key=lambda each: each.value("rejection_rate"))
     best = max(curves[method], key=lambda each: each.value("accuracy"))
-    before, after = (each.value("rejection_rate") for each in (lossless, edge))
+    before, after = (round(each.value("rejection_rate"), 2) for each in (lossless, edge))  # as shown
     accuracy, lenience = edge.figures["accuracy"], edge.setting.lenience
     values = _values(
         count={"items": len(results.items)},

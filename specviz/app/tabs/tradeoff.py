@@ -209,8 +209,10 @@ def plan_of(pair: str, methods: list[str], points: float, temperature: float, li
     Raises:
         RequestError: there is no such pair, or there are not 1 to `MAX_METHODS` methods.
     """
-    if pair not in offered_pairs() or not 1 <= len(methods) <= MAX_METHODS:
-        raise RequestError(f"Choose one to {MAX_METHODS} methods, and a pair of the list.")
+    if pair not in offered_pairs():
+        raise RequestError("Choose a model pair of the list.")
+    if not 1 <= len(methods) <= MAX_METHODS:
+        raise RequestError(f"Choose one to {MAX_METHODS} methods.")
     return SweepGrid(
         pair=pair,
         methods=tuple(methods),

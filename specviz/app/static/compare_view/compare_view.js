@@ -246,7 +246,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
   }
 
   function shrink(at) {
-    forgetMarks();
+    if (sources.includes(panes[at])) forgetMarks();
     dropPane(at);
     chosen.set(chosen.panes().filter((_, place) => place !== at), "input");
     panes[Math.min(at, panes.length - 1)]?.head.name.focus();
@@ -312,7 +312,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
     const most = Math.max(1, ...panes.map((pane, at) => Math.max(pane.calls, finite(rows[at]?.verifier_calls))));
     panes.forEach((pane, at) => {
       for (const node of pane.bars) drawCalls(node, pane.calls, most, steps.length ? NaN : rows[at]?.milliseconds);
-      pane.bars[0].hidden = !pane.run;
+      for (const node of pane.bars) node.hidden = !pane.run;
     });
   }
 
@@ -382,7 +382,7 @@ function createCompareView(root, { methods = {}, menu = [], pairs = {}, sweep = 
   chosen.listen((what) => {
     if (what === "shown") return;
     if (chosen.panes().length !== panes.length && chosen.panes().length >= atLeast) {
-      if (rows.length && what === "input") forgetMarks();
+      if (rows.length && what === "input" && chosen.panes().length < panes.length) forgetMarks();
       setPanes(Math.min(chosen.panes().length, atMost));
     }
     refresh();

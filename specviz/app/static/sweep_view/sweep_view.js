@@ -101,6 +101,8 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
 
   function tell() {
     find("sweep-said").textContent = string(shown.said) || (gone ? GONE : "");
+    find("sweep-failure").textContent = string(shown.failure);
+    find("sweep-failure").hidden = !shown.failure;
   }
 
   function takeWanted() {
@@ -114,6 +116,10 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
 
   function update(value) {
     const another = read(value);
+    if (another.failure && !another.sweep && sweep) { // it did not begin: what is shown stays
+      shown = { ...shown, failure: another.failure };
+      return tell();
+    }
     if (!another.sweep) reads = null; // a new one begins
     if (reads !== null && another.which !== reads && !another.failure) {
       shown = { ...shown, titles: another.titles, names: another.names };
@@ -124,8 +130,6 @@ function createSweepView(host, { methods, figures, onChoose, onShow, onOpen, onO
     shown = another;
     sweep = shown.sweep ?? null;
     tell();
-    find("sweep-failure").textContent = string(shown.failure);
-    find("sweep-failure").hidden = !shown.failure;
     host.classList.toggle("is-empty", !sweep);
     listSweeps();
     if (!sweep) return;

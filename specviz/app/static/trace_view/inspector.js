@@ -30,16 +30,20 @@ function sentence({ token }, run, method) {
   if (run.temperature === 0) return greedySentence(token, named, trusted);
   const lead = trusted === true ? "The rule trusts the drafter here. " : trusted === false ? "The rule leaves this to the verifier. " : "";
   const gave = [lead, "The drafter gave ", named, " ", el("b", "", percent(draft.q)), ", the verifier ",
-    ...(draft.p < draft.q && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ...targets(draft, run, method), ". "];
+    ...(draft.p < draft.q && draft.p < 0.9 && percent(draft.p) !== percent(draft.q) ? ["only "] : []), el("b", "", percent(draft.p)), ...targets(draft, run, method), ". "];
   if (method.shares_noise && draft.q < 1) gave.push("Both drew with the same noise. "); // at q = 1 nothing is drawn: a lookup, or greedy drafts
   if (method.matches && token.accepted) return [...gave, "The verifier drew its own token, and it was the same one, so the draft stayed."];
   if (method.matches) return [...gave, "The verifier drew ", chip(token, "own"), " itself, so the draft was rejected."];
   if (token.accepted && token.acceptance >= 1) return [...gave, "It is always accepted."];
   const odds = ["It is accepted with a chance of ", el("b", "", chance), "; the coin showed " + coin + ", "];
   if (token.accepted) return [...gave, ...odds, "so it stayed."];
-  const guide = run.method === "speed" || trusted === false ? "the verifier" : "the rule’s target π";
+  const isVerifier = run.method === "speed" || (trusted === false && method.tree?.test && !judgesTokens(method.tree.test));
+  const guide = isVerifier ? "the verifier" : "the rule’s target π";
   return [...gave, ...odds, "so it was rejected. ", chip(token, "own"), " was drawn among the tokens that " + guide + " finds likelier than the drafter does."];
 }
+
+/** Whether a rule judges each token by itself. Else π is p where it does not trust the drafter. */
+const judgesTokens = ({ name, parts }) => name === "(v)" || list(parts).some(judgesTokens);
 
 /** The target's probability of a draft token, where a rule makes it another one than both models'. */
 function targets(draft, run, method) {

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -55,6 +56,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
 }
 """Parameters that are accepted only with these values, which have no effect."""
+_adapter = cache(TypeAdapter)
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -129,7 +131,7 @@ def _parameters(body: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
     for name, value in sent.items():
         if name in kinds:
             try:
-                TypeAdapter(kinds[name]).validate_python(value, strict=True)
+                _adapter(kinds[name]).validate_python(value, strict=True)
             except ValidationError as error:
                 raise ParameterError(f"{name} does not fit: {error.errors()[0]['msg']}.", name) from error
         elif name not in _ONLY:

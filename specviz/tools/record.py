@@ -47,9 +47,8 @@ def record(folder: Path = FOLDER, on_start: Callable[[str], None] = lambda title
         EngineError: the runs of the race wrote different texts.
     """
     shelf, load = read_recorded_runs(), cache(loading.load_pair)
-    _serve(
-        load(shelf.pair), Request(prompt="Hello", max_new_tokens=8)
-    )  # warm up: the first run has one-off costs
+    # The first run has one-off costs.
+    _serve(load(shelf.pair), Request(prompt="Hello", max_new_tokens=8))
     runs, offered = dict[str, Run](), []
     for each in shelf.runs:
         if each.key == INSPECTED:

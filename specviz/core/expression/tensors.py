@@ -59,9 +59,7 @@ def finite_rule(function: Callable[[Distributions, Number], tuple[Value, Value]]
         score, threshold = (tensor(value, b.q) for value in function(b, a))
         if score.shape != b.q.shape:
             score = score.expand(*b.q.shape[:-1], 1)
-        if not any(score is each for each in vars(b).values()):  # probabilities are never NaN
-            score = _without_nan(score, -math.inf)
-        return score, _without_nan(threshold, math.inf)
+        return _without_nan(score, -math.inf), _without_nan(threshold, math.inf)
 
     return rule
 
